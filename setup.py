@@ -1,0 +1,33 @@
+"""Hand settings.ini, the one place for metadata and dependencies, to setuptools."""
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import setup
+
+
+def read_settings(path: Path = Path(__file__).with_name('settings.ini')) -> dict[str, str]:
+    """Every entry of settings.ini."""
+    parser = ConfigParser(delimiters=['='], interpolation=None)
+    parser.read_string(path.read_text(encoding='utf-8'))
+    return dict(parser['DEFAULT'])
+
+
+def lines(text: str) -> list[str]:
+    """The non-empty lines of a multi-line entry."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+cfg = read_settings()
+setup(
+    description=cfg['description'],
+    author=cfg['author'],
+    license_expression=cfg['license'],
+    python_requires=f">={cfg['min_python']}",
+    keywords=[word.strip() for word in cfg['keywords'].split(',')],
+    classifiers=lines(cfg['classifiers']),
+    install_requires=lines(cfg['requirements']),
+    extras_require={'dev': lines(cfg['dev_requirements'])},
+    # both groups here: entry points in pyproject.toml would replace those given by setup.py
+    entry_points={'console_scripts': lines(cfg['console_scripts']),
+                  'nbdev': ['rbvae_nb = rbvae_nb._modidx:d']},
+)

@@ -1,0 +1,157 @@
+"""Bad input gives one clear sentence, and loses nothing."""
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rbvae_nb import cli, digits
+from rbvae_nb.digits import Piles, check_images, digit_styles
+from rbvae_nb.srbvae import SRbVAE
+from rbvae_nb.training import TrainingStopped, pick_device, train
+from rbvae_nb.vae import VAE, load_tensors
+
+
+def images(n: int = 4, size: int = 32) -> torch.Tensor:
+    return torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize('bad, error, says', [
+    (np.zeros((4, 3, 32, 32)), TypeError, 'expected a torch tensor of images, got ndarray'),
+    (torch.zeros(3, 32, 32), ValueError, r'got \(3, 32, 32\)'),
+    (torch.zeros(4, 1, 32, 32), ValueError, r'got \(4, 1, 32, 32\)'),
+    (torch.zeros(4, 3, 32, 30), ValueError, r'got \(4, 3, 32, 30\)'),
+    (torch.zeros(4, 3, 32, 32, dtype=torch.int64), TypeError, 'got torch.int64'),
+    (torch.full((4, 3, 32, 32), torch.nan), ValueError, 'NaN'),
+    (torch.full((4, 3, 32, 32), 200.), ValueError, r'in \[-1, 1\]'),
+])
+def test_images_of_the_wrong_kind(bad, error, says):
+    with pytest.raises(error, match=says): check_images(bad)
+    with pytest.raises(error, match=says): Piles(bad, images())
+
+
+@pytest.mark.parametrize('n', [0, 1])
+def test_piles_that_are_too_small(n):
+    with pytest.raises(ValueError, match=f'at least two unlabelled images, got {n}'): Piles(images(n), images())
+    with pytest.raises(ValueError, match=f'at least two reference images, got {n}'): Piles(images(), images(n))
+
+
+def test_piles_of_two_sizes():
+    with pytest.raises(ValueError, match='of one size'): Piles(images(size=32), images(size=64))
+
+
+def test_images_of_another_size_than_the_model():
+    model, recipe = SRbVAE.preset('small')
+    with pytest.raises(ValueError, match='expected images of 32 pixels for this model, got 64'):
+        train(model, Piles(images(size=64), images(size=64)), **recipe, progress=False)
+    with pytest.raises(ValueError, match=r'got \(4, 3, 64, 64\)'): model.encode(images(size=64))
+
+
+def test_arguments_out_of_range():
+    with pytest.raises(ValueError, match='expected image_size 32 or 64, got 48'): digit_styles(48)
+    with pytest.raises(ValueError, match='expected a preset of .*small.*, got'): VAE.preset('huge')
+    with pytest.raises(ValueError, match="here .*cpu.*, got 'tpu'"): pick_device('tpu')
+    with pytest.raises(ValueError, match='precision'): train(VAE(), Piles(images(), images()), steps=1, precision='float8', progress=False)
+    with pytest.raises(ValueError, match='at least 1, got 0'): train(VAE(), Piles(images(), images()), steps=0, progress=False)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='a GPU is here')
+def test_a_gpu_that_is_not_there():
+    with pytest.raises(ValueError, match="expected a device that is here .*got 'cuda'"): pick_device('cuda')
+
+
+def test_mnist_that_is_not_there_or_truncated(tmp_path):
+    with pytest.raises(OSError, match='expected MNIST'): digits.load_digits(tmp_path)
+    raw = tmp_path / 'MNIST' / 'raw'
+    raw.mkdir(parents=True)
+    for part in ('train', 't10k'):
+        for kind in ('images-idx3', 'labels-idx1'): (raw / f'{part}-{kind}-ubyte').write_bytes(b'\x00\x00\x08\x03 cut short')
+    with pytest.raises(OSError, match='expected MNIST'): digits.load_digits(tmp_path)
+
+
+def test_embedded_digits_truncated(tmp_path, monkeypatch):
+    (tmp_path / 'data').mkdir()
+    (tmp_path / 'data' / 'digits.npz').write_bytes(b'PK\x03\x04 cut short')
+    monkeypatch.setattr(digits.resources, 'files', lambda package: tmp_path)
+    with pytest.raises(OSError, match='expected the embedded digits'): digits.load_digits()
+
+
+@pytest.fixture
+def trained(tmp_path) -> Path:
+    """A folder with a checkpoint after two steps."""
+    model = SRbVAE.preset('small')[0]
+    train(model, Piles(images(), images()), steps=2, batch_size=2, out=tmp_path, device='cpu', progress=False)
+    return tmp_path
+
+
+def test_a_truncated_checkpoint(trained):
+    file = trained / 'checkpoint.safetensors'
+    file.write_bytes(file.read_bytes()[:-1000])
+    with pytest.raises(ValueError, match='truncated'):
+        train(SRbVAE.preset('small')[0], Piles(images(), images()), steps=2, batch_size=2, out=trained, device='cpu', progress=False)
+
+
+def test_a_checkpoint_of_another_run(trained):
+    before = (trained / 'checkpoint.safetensors').read_bytes()
+    for model, steps, says in ((SRbVAE.preset('small')[0], 3, 'steps: here 3, there 2'), (VAE.preset('small')[0], 2, 'same method')):
+        with pytest.raises(ValueError, match=says):
+            train(model, Piles(images(), images()), steps=steps, batch_size=2, out=trained, device='cpu', progress=False)
+    assert (trained / 'checkpoint.safetensors').read_bytes() == before
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(tmp_path):
+    piles, seen = Piles(images(), images()), []
+    model = VAE.preset('small')[0]
+    def poison(step, row):
+        seen.append(step)
+        if step == 3: torch.nn.init.constant_(next(model.parameters()), torch.nan)
+    with pytest.raises(TrainingStopped, match='expected finite losses, got a non-finite .*the last good checkpoint'):
+        train(model, piles, steps=9, batch_size=2, out=tmp_path, checkpoint_every=3, log_every=1, device='cpu', progress=poison)
+    tensors, about = load_tensors(tmp_path / 'checkpoint.safetensors')
+    assert max(seen) == about['step'] == 3
+
+
+def rbvae(*args: str, **kwargs) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, '-m', 'rbvae_nb.cli', *args], capture_output=True, encoding='utf-8', **kwargs)
+
+
+@pytest.mark.parametrize('args, says', [
+    (['demo', '--out', 'file/x'], "expected a folder that can be written, got 'file/x'"),
+    (['demo', '--device', 'tpu'], "expected a device that is here"),
+    (['demo', '--steps', '-3'], 'expected steps'),
+])
+def test_the_command_says_one_sentence(tmp_path, args, says):
+    (tmp_path / 'file').write_text('a file, not a folder')
+    run = rbvae(*args, cwd=tmp_path, timeout=120)
+    assert run.returncode == 1 and says in run.stderr
+    assert 'Traceback' not in run.stderr and len(run.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(os.name == 'nt' or os.geteuid() == 0, reason='a superuser writes everywhere')
+def test_a_folder_that_cannot_be_written(tmp_path):
+    tmp_path.chmod(0o500)
+    run = rbvae('demo', '--pretrained', '--out', str(tmp_path / 'x'))
+    assert run.returncode == 1 and 'expected a folder that can be written' in run.stderr
+
+
+def test_ctrl_c_keeps_what_was_trained(tmp_path):
+    """Ctrl-C after step 3 saves step 3, and going on from there gives the weights of an undisturbed run."""
+    piles, data = Piles(images(), images()), dict(steps=6, batch_size=2, lr=1e-3, log_every=1, device='cpu')
+    def press(step, row):
+        if step == 3: signal.raise_signal(signal.SIGINT)
+    cut, whole = (SRbVAE.preset('small', seed=1)[0] for _ in range(2))
+    with pytest.raises(KeyboardInterrupt): train(cut, piles, **data, out=tmp_path, progress=press)
+    assert load_tensors(tmp_path / 'checkpoint.safetensors')[1]['step'] in (3, 4)  # noticed at the end of a step
+    train(cut, piles, **data, out=tmp_path, progress=False)
+    train(whole, piles, **data, progress=False)
+    assert all(a.equal(b) for a, b in zip(cut.parameters(), whole.parameters()))
+
+
+def test_ctrl_c_on_the_command_line(tmp_path, monkeypatch, capsys):
+    def press(*args, **kwargs): raise KeyboardInterrupt
+    monkeypatch.setattr(cli, 'train', press)
+    assert cli.main(['demo', '--out', str(tmp_path)]) == 130
+    assert 'goes on from there' in capsys.readouterr().err

@@ -1,0 +1,78 @@
+"""Every notebook runs from top to bottom at its reduced size, and what it stores is fit to publish."""
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NBS = ROOT / 'nbs'
+NOTEBOOKS = sorted(p for p in NBS.rglob('*.ipynb') if not any(part[0] in '._' for part in p.relative_to(NBS).parts))
+REQUIRED = ['index', '01_problem', '02_digits', '03_divergences', '04_networks', '05_vae', '06_training',
+            '07_probing', '08_rbvae', '09_srbvae', '16_cli']
+# nbdev-test on one notebook. Through Python, since a console script need not be on the PATH.
+RUN = 'import sys; from nbdev.test import nbdev_test; nbdev_test.__wrapped__(path=sys.argv[1])'
+MACHINE_PATH = re.compile(r'(?<![\w.:/-])/(home/\w|root/|work/|tmp/|Users/\w)')
+MAX_BYTES = 600_000
+
+each_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda p: p.relative_to(NBS).with_suffix('').as_posix())
+
+
+def cells(path: Path, kind: str) -> list[dict]:
+    """The notebook's cells of one kind: 'code' or 'markdown'."""
+    return [cell for cell in json.loads(path.read_text(encoding='utf-8'))['cells'] if cell['cell_type'] == kind]
+
+
+def outputs(path: Path) -> list[dict]:
+    """All outputs stored in a notebook."""
+    return [output for cell in cells(path, 'code') for output in cell['outputs']]
+
+
+def readable(path: Path) -> str:
+    """What a reader of the notebook can read: everything but the pictures' bytes."""
+    def drop_pictures(obj: dict) -> dict: return {k: v for k, v in obj.items() if not k.startswith('image/')}
+    nb = json.loads(path.read_text(encoding='utf-8'), object_hook=drop_pictures)
+    return json.dumps(nb, ensure_ascii=False)
+
+
+@pytest.mark.parametrize('name', REQUIRED)
+def test_required_notebook_exists(name: str):
+    assert (NBS / f'{name}.ipynb').is_file()
+
+
+@each_notebook
+def test_notebook_runs(path: Path, record_property):
+    env = os.environ | {'IN_TEST': '1', 'MPLBACKEND': 'agg', 'TQDM_DISABLE': '1', 'PYTHONIOENCODING': 'utf-8'}
+    start = time.perf_counter()
+    run = subprocess.run([sys.executable, '-c', RUN, str(path)], cwd=ROOT, env=env, encoding='utf-8',
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    record_property('notebook', (path.relative_to(NBS).as_posix(), time.perf_counter() - start))
+    if run.returncode: pytest.fail(run.stdout, pytrace=False)
+
+
+@each_notebook
+def test_stored_outputs_are_healthy(path: Path):
+    stored, has_code = outputs(path), bool(cells(path, 'code'))
+    assert not [out for out in stored if out['output_type'] == 'error'], 'a stored error'
+    assert not [out['text'] for out in stored if out.get('name') == 'stderr'], 'stderr is stored'
+    assert not [mime for out in stored for mime in out.get('data', {}) if 'widget' in mime], 'a widget is stored'
+    assert 'widgets' not in json.loads(path.read_text(encoding='utf-8'))['metadata'], 'the state of widgets is stored'
+    assert stored or not has_code, 'code, but nothing it shows: run nbs/execute.py'
+
+
+@each_notebook
+def test_stored_text_is_portable(path: Path):
+    found = MACHINE_PATH.search(text := readable(path))
+    assert not found, f'a path of one machine: {text[found.start() - 60:found.end() + 60]}'
+    assert path.stat().st_size < MAX_BYTES
+
+
+@each_notebook
+def test_opens_with_title_and_subtitle(path: Path):
+    first = ''.join(cells(path, 'markdown')[0]['source'])
+    assert first.startswith('# '), 'the first cell is no H1'
+    assert re.search(r'^> \S', first, re.M), 'no subtitle (`> ...`) under the title'
