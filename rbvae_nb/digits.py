@@ -38,11 +38,12 @@ def _embedded_digits() -> RawDigits:
     except Exception as error:
         raise OSError(f'expected the embedded digits at {path}, which could not be read ({error}); reinstall rbvae-nb') from error
 
-# %% ../nbs/02_digits.ipynb #c36ddc40
+# %% ../nbs/02_digits.ipynb #6948cf23
 def _torchvision_digits(root: str | Path, download: bool) -> RawDigits:
     "All 70,000 digits, read from `root` by torchvision."
-    from torchvision.datasets import MNIST
-    try: train, test = (MNIST(root, train=t, download=download) for t in (True, False))
+    try:
+        from torchvision.datasets import MNIST
+        train, test = (MNIST(root, train=t, download=download) for t in (True, False))
     except Exception as error:
         raise OSError(f"expected MNIST in torchvision's layout under {str(root)!r} ({error}); give the folder that holds MNIST/raw, or 'embedded'") from error
     return RawDigits(train.data.numpy(), train.targets.numpy(), test.data.numpy(), test.targets.numpy())
@@ -251,11 +252,11 @@ def _fold(raw: RawDigits, rows: np.ndarray, rng: np.random.Generator, image_size
     style = sample_style(len(rows), rng)
     return Fold(styled_images(raw.test[rows], style, image_size), raw.test_digit[rows], factor_values(style))
 
-# %% ../nbs/02_digits.ipynb #2adfc5ad
+# %% ../nbs/02_digits.ipynb #9064638d
 def show_columns(
     columns: dict[str, dict[str, Tensor]],  # heading: rows as in `show_rows`; all columns have the same row titles
-    n: int = 10,  # images a row and column
-    zoom: float = .5,  # inches an image
+    n: int = 8,  # images a row and column
+    zoom: float = .68,  # inches an image, as in `show_rows`
 ):  # a matplotlib Figure
     "Columns of rows of images; the row titles stand at the left."
     from matplotlib.figure import Figure
@@ -275,7 +276,7 @@ def show_columns(
 def show_rows(
     rows: dict[str, Tensor],  # title: images (N, 3, H, H), float in [-1, 1] or uint8; the first `n` are drawn
     n: int = 12,  # images a row
-    zoom: float = .62,  # inches an image
+    zoom: float = .68,  # inches an image: two dots a pixel for 32-pixel images (1.32 for 64)
 ):  # a matplotlib Figure
     "Draw rows of images, each row under its title."
     return show_columns({'': rows}, n, zoom)

@@ -7,10 +7,11 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/vae.html.md"""
 # %% auto #0
 __all__ = ['Posterior', 'save_tensors', 'write_whole', 'load_tensors', 'Method', 'VAE']
 
-# %% ../nbs/05_vae.ipynb #ce1a5f34
+# %% ../nbs/05_vae.ipynb #76d2f3c8
 import inspect
 import json
 import os
+from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -77,7 +78,7 @@ def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f'expected a whole weight file of rbvae-nb, but {str(path)!r} is truncated or something else ({error}); '
                          'copy or train it again') from error
 
-# %% ../nbs/05_vae.ipynb #8df60f34
+# %% ../nbs/05_vae.ipynb #80f53d1c
 class Method(nn.Module):
     "What every method shares: named codes, encode, decode, losses by player, pictures, presets, weight files."
     name: ClassVar[str] = ''
@@ -162,6 +163,11 @@ class Method(nn.Module):
         missing = [k for k in missing if not k.startswith('discriminator')]
         if missing or unexpected: raise ValueError(f'expected the tensors of {cls.name!r} in {str(path)!r}; missing {missing}, unexpected {unexpected}')
         return model.eval()
+
+    @classmethod
+    def pretrained(cls) -> 'Method':
+        "The model trained with the small preset, seed 0, whose weights are inside the package."
+        with resources.as_file(resources.files('rbvae_nb') / 'weights' / f'{cls.name}.safetensors') as path: return cls.load(path)
 
 # %% ../nbs/05_vae.ipynb #a3084d78
 class VAE(Method):
