@@ -159,7 +159,7 @@ def _difference(ours, theirs) -> str:
     keys = [k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k)]
     return ', '.join(f'{k}: here {ours.get(k)!r}, there {theirs.get(k)!r}' for k in sorted(keys))
 
-# %% ../nbs/06_training.ipynb #4e4db907
+# %% ../nbs/06_training.ipynb #860e5b81
 def train(
     model: Method,
     piles: Piles,
@@ -221,7 +221,7 @@ def _loop(run: Run, checkpoint: Path | None, checkpoint_every: int, samples: Ten
                 row = dict(step=run.step, seconds=round(time.perf_counter() - start, 2), **{k: float(v) for k, v in terms.items()})
                 if not _finite(run, row): raise TrainingStopped(_diagnosis(run, row, checkpoint))
                 run.history.append(row)
-                bar.set_postfix({k: f'{row[k]:.3g}' for k in run.model.watch})
+                bar.set_postfix({k: f'{row[k]:.3g}' for k in run.model.watch if k in row})
                 if callable(progress): progress(run.step, row)
             if save_now: _save(run, checkpoint, samples)
             if stop: raise KeyboardInterrupt
