@@ -50,7 +50,7 @@ def base_size(
                          'use 32, 64 or 96 pixels and one channel count for each resolution')
     return size
 
-# %% ../nbs/04_networks.ipynb #a0b1d20e
+# %% ../nbs/04_networks.ipynb #22f33415
 class Generator(nn.Module):
     "$G_\\theta(\\mathbf z,\\mathbf e)$: codes to the mean of $p(\\mathbf x|\\mathbf z,\\mathbf e)$."
     def __init__(self,
@@ -70,6 +70,8 @@ class Generator(nn.Module):
         to_rgb = nn.Conv2d(channels[-1], 3, 1) if patch == 1 else nn.Conv2d(channels[-1], 3 * patch ** 2, 3, padding=1)
         self.layers = nn.Sequential(*layers, to_rgb, nn.PixelShuffle(patch))
         self.apply(he_init)
+        with torch.no_grad():  # pixels of a block start alike (no checkerboard), and small (tanh not saturated)
+            to_rgb.weight.copy_(.3 * to_rgb.weight[::patch ** 2].repeat_interleave(patch ** 2, 0))
 
     def forward(self, *codes: Tensor) -> Tensor:  # (B, D_1), (B, D_2), ... to (B, 3, H, H) in [-1, 1]
         return self.layers(torch.cat(codes, 1)).float().tanh()
@@ -90,13 +92,14 @@ class ImageTower(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (B, 3, H, H) to (B, dim_out)
         return self.layers(x)
 
-# %% ../nbs/04_networks.ipynb #0d0fe918
+# %% ../nbs/04_networks.ipynb #0e4d6dff
 class Encoder(nn.Module):
     "$q(\\mathbf z|\\mathbf x)$ or $q(\\mathbf e|\\mathbf x)$: images to the mean and log-variance of a code."
     def __init__(self, image_size: int, dim: int, channels: tuple[int, ...], n_convs: int = 2, patch: int = 1):
         super().__init__()
         self.tower = ImageTower(image_size, 2 * dim, channels, n_convs, patch)
-        with torch.no_grad(): self.tower.layers[-1].weight.mul_(.3)
+        last = self.tower.layers[-1]
+        with torch.no_grad(): last.weight[:dim].mul_(5), last.weight[dim:].mul_(.1), last.bias[dim:].fill_(-3)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # (B, 3, H, H) to mean and logvar, (B, dim) each
         mean, logvar = self.tower(x).float().chunk(2, 1)

@@ -7,14 +7,14 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/srbvae.html.md"""
 # %% auto #0
 __all__ = ['Joint', 'mix', 'SRbVAE', 'latent_use_gap']
 
-# %% ../nbs/09_srbvae.ipynb #8166d13b
+# %% ../nbs/09_srbvae.ipynb #f515f91a
 from typing import NamedTuple
 
 import torch
 from fastcore.basics import store_attr
 from torch import Tensor, nn
 
-from .divergences import logistic_loss, symmetric_kl
+from .divergences import batch_entropy, logistic_loss, symmetric_kl
 from .networks import SIZES, Discriminator
 from .rbvae import RbVAE, pyramid_log_density
 from .vae import Posterior
@@ -38,7 +38,7 @@ def mix(
     k = int(len(drawn) * share)
     return torch.cat([inferred[torch.randperm(len(inferred))[:k]], drawn[k:]])
 
-# %% ../nbs/09_srbvae.ipynb #5d45a8a1
+# %% ../nbs/09_srbvae.ipynb #46e95951
 class SRbVAE(RbVAE):
     "Rb-VAE trained on the symmetric objective (Eq. 6) with two discriminators (Algorithm 1)."
     name, watch = 'srbvae', ('adversarial_u', 'adversarial_r', 'discriminator')
@@ -46,7 +46,7 @@ class SRbVAE(RbVAE):
         'small': dict(model=dict(dim_z=32, dim_e=8, laplace_scale=41., pyramid=3, latent_z_weight=.5, latent_e_weight=.5,
                                  warm_start=700, ramp=300, kl_weight=.5, anchor_weight=.1, aggregate=.5, **SIZES['small']),
                       recipe=dict(steps=4500, batch_size=32, lr=1.2e-3, lr_ratio={'discriminator': .83}, betas=(.5, .99), warmup=200)),
-        'paper': dict(model=dict(dim_z=32, dim_e=32, laplace_scale=.01, sample_images=True, **SIZES['paper']),
+        'paper': dict(model=dict(dim_z=32, dim_e=32, laplace_scale=100., noise=.01, **SIZES['paper']),
                       recipe=dict(steps=50_000, batch_size=36, lr=1e-4, betas=(.5, .99))),
     }
 
@@ -57,7 +57,7 @@ class SRbVAE(RbVAE):
         adversarial_weight: float = 1.,  # of (a, b)
         latent_z_weight: float = 1., latent_e_weight: float = 1.,  # of (e, f), for each code
         dropout: float = .25,  # group dropout of the discriminators
-        sample_images: bool = False,  # generated images are drawn from the Laplace distribution (paper) or are its mean
+        noise: float = 0.,  # Laplace scale of the generated images; 0 takes the mean, the paper has .01
         warm_start: int = 0, ramp: int = 0,  # steps of Eq. 3 alone, then of the change into the symmetric objective
         warm_scale: float | None = None,  # λ during the warm start, `laplace_scale` if None
         kl_weight: float = 0.,  # share of Eq. 3's KL terms that stays
@@ -80,14 +80,13 @@ class SRbVAE(RbVAE):
         z, e = (p.sample() for p in posteriors.values())
         return Joint(x_u, z[:n], e[:n], x_r, z[n:]), posteriors
 
-    def imagine(self, q: Joint) -> Joint:
-        "Samples of $p$, drawn codes with generated images; a share of the codes is drawn from those of `q`."
-        drawn = {c: torch.randn_like(getattr(q, c)) for c in ('z_u', 'e_u', 'z_r')}
-        z_u = mix(drawn['z_u'], torch.cat([q.z_u, q.z_r]), self.aggregate)
-        e_u, z_r = mix(drawn['e_u'], q.e_u, self.aggregate), mix(drawn['z_r'], q.z_u, self.aggregate)
-        x_u, x_r = self.generate(z_u, e_u, z_r)
-        if self.sample_images: x_u, x_r = (torch.distributions.Laplace(x, self.laplace_scale).rsample() for x in (x_u, x_r))
-        return Joint(x_u, z_u, e_u, x_r, z_r)
+    def imagine(self, q: Joint) -> tuple[Joint, tuple[Tensor, Tensor]]:
+        "Samples of $p$, drawn codes with generated images, where a share of the codes is taken from `q`; and $\\mathbf z_u,\\mathbf z_r$ with their gradients."
+        z_u, z_r = (mix(torch.randn_like(a), b, self.aggregate) for a, b in ((q.z_u, q.z_r), (q.z_r, q.z_u)))
+        e_u = mix(torch.randn_like(q.e_u), q.e_u, self.aggregate).detach()
+        x_u, x_r = self.generate(z_u.detach(), e_u, z_r.detach())
+        if self.noise: x_u, x_r = (torch.distributions.Laplace(x, self.noise).rsample() for x in (x_u, x_r))
+        return Joint(x_u, z_u.detach(), e_u, x_r, z_r.detach()), (z_u, z_r)
 
     def generate(self, z_u: Tensor, e_u: Tensor, z_r: Tensor) -> tuple[Tensor, Tensor]:
         "Images of both streams; reference images have $\\mathbf e=\\mathbf e^r$."
@@ -109,13 +108,14 @@ class SRbVAE(RbVAE):
             'anchor': -at_reference.log_density(self.e_ref.expand(n, -1)).mean(),
         }
 
-    def code_terms(self, p: Joint) -> dict[str, Tensor]:
-        "(e), (f): the codes of generated images, read back."
+    def code_terms(self, p: Joint, z: tuple[Tensor, Tensor], q: Joint) -> dict[str, Tensor]:
+        "(e), (f): the codes of generated images, read back; and the entropy of the codes taken from `q`."
         n, back = len(p.x_u), self.posteriors(torch.cat([p.x_u, p.x_r]))
-        z_u, z_r = (-back['z'].log_density(torch.cat([p.z_u, p.z_r]).detach())).split(n)
-        e_u = -Posterior(*(t[:n] for t in back['e'])).log_density(p.e_u.detach())
+        z_u, z_r = (-back['z'].log_density(torch.cat(z))).split(n)
+        e_u = -Posterior(*(t[:n] for t in back['e'])).log_density(p.e_u)
         return {'latent_u': self.latent_z_weight * z_u.mean() + self.latent_e_weight * e_u.mean(),  # (e)
-                'latent_r': self.latent_z_weight * z_r.mean()}  # (f)
+                'latent_r': self.latent_z_weight * z_r.mean(),  # (f)
+                'entropy': self.latent_z_weight * self.aggregate * (batch_entropy(q.z_u) + batch_entropy(q.z_r))}
 
     def progress(self, step: int) -> float:
         "0 during the warm start, then linearly to 1: the share of the symmetric objective."
@@ -129,11 +129,12 @@ class SRbVAE(RbVAE):
         terms = self.image_terms(q, posteriors, scale)
         objective = terms['reconstruction_u'] + terms['reconstruction_r'] + (1 - t + t * self.kl_weight) * terms['kl'] + self.anchor_weight * terms['anchor']
         if t == 0: return {'model': objective}, terms
-        p = self.imagine(q)
+        p, z = self.imagine(q)
         (u_q, r_q), (u_p, r_p) = self.log_ratios(q), self.log_ratios(p)
         terms |= {'adversarial_u': symmetric_kl(u_q, u_p), 'adversarial_r': symmetric_kl(r_q, r_p)}  # (a), (b)
-        terms |= self.code_terms(p)
-        objective = objective + t * (self.adversarial_weight * (terms['adversarial_u'] + terms['adversarial_r']) + terms['latent_u'] + terms['latent_r'])
+        terms |= self.code_terms(p, z, q)
+        objective = objective + t * (self.adversarial_weight * (terms['adversarial_u'] + terms['adversarial_r'])
+                                     + terms['latent_u'] + terms['latent_r'] - terms['entropy'])
         terms['discriminator'] = logistic_loss(u_q, u_p) + logistic_loss(r_q, r_p)
         return {'model': objective, 'discriminator': terms['discriminator']}, terms
 

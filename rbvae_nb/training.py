@@ -159,7 +159,7 @@ def _difference(ours, theirs) -> str:
     keys = [k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k)]
     return ', '.join(f'{k}: here {ours.get(k)!r}, there {theirs.get(k)!r}' for k in sorted(keys))
 
-# %% ../nbs/06_training.ipynb #860e5b81
+# %% ../nbs/06_training.ipynb #d63e5c69
 def train(
     model: Method,
     piles: Piles,
@@ -218,7 +218,7 @@ def _loop(run: Run, checkpoint: Path | None, checkpoint_every: int, samples: Ten
             last = stop or run.step == run.recipe['steps']
             save_now = checkpoint and (last or run.step % checkpoint_every == 0)
             if last or save_now or run.step % log_every == 0:
-                row = dict(step=run.step, seconds=round(time.perf_counter() - start, 2), **{k: float(v) for k, v in terms.items()})
+                row = dict(step=run.step, seconds=round(time.perf_counter() - start, 2), **{k: float(v.detach()) for k, v in terms.items()})
                 if not _finite(run, row): raise TrainingStopped(_diagnosis(run, row, checkpoint))
                 run.history.append(row)
                 bar.set_postfix({k: f'{row[k]:.3g}' for k in run.model.watch if k in row})

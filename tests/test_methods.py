@@ -88,7 +88,7 @@ def test_sign_of_algorithm_1():
         gradient_step(model, opt, *piles.batch(16), step=10 ** 6)
         with torch.no_grad():
             q, _ = model.infer(*piles.batch(16))
-            p = model.imagine(q)
+            p, _ = model.imagine(q)
         for d_q, d_p in zip(model.log_ratios(q), model.log_ratios(p)):
             if logistic_loss(d_q, d_p) < 2 * math.log(2):
                 better += 1

@@ -1,0 +1,31 @@
+"""Numbers in prose come from committed files."""
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SEEDS = pd.concat([pd.read_csv(ROOT / 'nbs' / 'assets' / f'probes-seed{seed}.csv') for seed in (0, 1, 2)])
+CODES = {'Rb-VAE': 'rbvae', 'sRb-VAE': 'srbvae'}
+
+
+def spread(values: pd.Series, form) -> str:
+    """Mean over the seeds, and their range."""
+    return f'{form(values.mean())} ({form(values.min())} to {form(values.max())})'
+
+
+def error(value: float) -> str: return f'{value:.3f}'.lstrip('0')
+def percent(value: float) -> str: return f'{value:.0%}'.replace('%', ' %')
+
+
+def row(title: str) -> str:
+    """The line of the README's table for one model."""
+    of = {code: SEEDS[(SEEDS.model == CODES[title]) & (SEEDS.code == code)] for code in 'ez'}
+    cells = [spread(of['e'].style, error), spread(of['z'].style, error), spread(of['e'].digit, percent), spread(of['z'].digit, percent)]
+    return f'| {title} | ' + ' | '.join(cells) + ' |'
+
+
+@pytest.mark.parametrize('title', CODES)
+def test_readme_has_the_numbers_of_the_three_seeds(title):
+    assert len(SEEDS[SEEDS.model == CODES[title]]) == 6
+    assert row(title) in (ROOT / 'README.md').read_text(encoding='utf-8'), row(title)
