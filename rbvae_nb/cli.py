@@ -20,7 +20,7 @@ from .srbvae import SRbVAE
 from .training import pick_device, train
 from .vae import Method, write_whole
 
-# %% ../nbs/16_cli.ipynb #707c150d
+# %% ../nbs/16_cli.ipynb #1ae70358
 METHODS = (RbVAE, SRbVAE)
 
 def trained_models(
@@ -35,7 +35,7 @@ def trained_models(
     models = {}
     for method in METHODS:
         model, recipe = method.preset('small', seed)
-        if steps: recipe |= dict(steps=steps)
+        if steps is not None: recipe |= dict(steps=steps)
         train(model, data.piles, **recipe, device=device, out=out / method.name, samples=data.test.images[:12], progress=progress)
         model.save(out / f'{method.name}.safetensors')
         models[method.name] = model
@@ -49,7 +49,7 @@ def probe_table(models: dict[str, Method], data: DigitStyles):  # DataFrame: (me
     floor = next(iter(tables.values())).loc[['floor']]
     return pd.concat({**{name: t.drop('floor') for name, t in tables.items()}, 'chance': floor}, names=['model', 'code'])
 
-# %% ../nbs/16_cli.ipynb #f70e3dd2
+# %% ../nbs/16_cli.ipynb #908cdc9b
 def demo(
     out: str | Path = 'rbvae-demo',  # folder for everything the demo writes
     pretrained: bool = False,  # load the weights of the package instead of training
@@ -57,8 +57,9 @@ def demo(
 ):
     "Train (or load) both models; print the probe table; write table, picture and weights into `out`."
     out = Path(out)
-    write_whole(out / 'about.txt', f'rbvae-nb {__version__}, rbvae demo, seed {seed}{", pretrained" if pretrained else ""}\n'.encode())
     pick_device(device)
+    _check_writable(out)
+    if pretrained and (out / RbVAE.name).exists(): raise ValueError(f'expected a folder without a training run for --pretrained, got {str(out)!r}; choose another')
     data = digit_styles()
     models = {m.name: m.pretrained() for m in METHODS} if pretrained else trained_models(data, out, seed, steps, device)
     table = probe_table(models, data)
@@ -67,6 +68,11 @@ def demo(
     if pretrained:
         for name, model in models.items(): model.save(out / f'{name}.safetensors')
     print(_report(table, out))
+
+def _check_writable(folder: Path):
+    "Raise OSError now rather than after the training."
+    write_whole(folder / 'writable', b'')
+    (folder / 'writable').unlink()
 
 def _report(table, out: Path) -> str:
     "The table in words and numbers, and where the files are."

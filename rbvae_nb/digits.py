@@ -215,7 +215,7 @@ class Piles:
         i, j = rows
         return to_float(self.unlabelled[i]), to_float(self.reference[j])
 
-# %% ../nbs/02_digits.ipynb #27488ef8
+# %% ../nbs/02_digits.ipynb #e71dbb2a
 class Fold(NamedTuple):
     "Styled images with their known factors, for probing only."
     images: Tensor  # (N, 3, H, H) uint8
@@ -238,7 +238,7 @@ def digit_styles(
 ) -> DigitStyles:  # raises ValueError on other image sizes, OSError on unreadable data
     "Build reference, unlabelled, probe and test images from one seed."
     if image_size not in (32, 64): raise ValueError(f'expected image_size 32 or 64, got {image_size}')
-    n_styles = n_styles or (8 if source == 'embedded' else 2)
+    if n_styles is None: n_styles = 8 if source == 'embedded' else 2
     if n_styles < 1: raise ValueError(f'expected n_styles of at least 1, got {n_styles}')
     raw, rng = load_digits(source), np.random.default_rng(seed)
     reference, base = np.array_split(rng.permutation(len(raw.train)), 2)

@@ -50,7 +50,7 @@ def base_size(
                          'use 32, 64 or 96 pixels and one channel count for each resolution')
     return size
 
-# %% ../nbs/04_networks.ipynb #22f33415
+# %% ../nbs/04_networks.ipynb #29678f06
 class Generator(nn.Module):
     "$G_\\theta(\\mathbf z,\\mathbf e)$: codes to the mean of $p(\\mathbf x|\\mathbf z,\\mathbf e)$."
     def __init__(self,
@@ -58,20 +58,17 @@ class Generator(nn.Module):
         dim: int,  # dimensions of all codes together
         channels: tuple[int, ...],  # from the coarsest resolution to the finest
         n_convs: int = 2,  # convolutions a stage
-        patch: int = 1,  # side of the pixel blocks the last stage works on
         latent_norm: bool = True,  # pixel-normalise the codes first, as progressive growing does
     ):
         super().__init__()
-        size = base_size(image_size, len(channels), patch)
+        size = base_size(image_size, len(channels))
         layers = [PixelNorm()] * latent_norm + [
             nn.Linear(dim, channels[0] * size ** 2), nn.Unflatten(1, (channels[0], size, size)), nn.LeakyReLU(.2), PixelNorm()]
         for c_in, c_out in zip(channels, channels[1:]):
             layers += [nn.Upsample(scale_factor=2), stage(c_in, c_out, n_convs, norm=True)]
-        to_rgb = nn.Conv2d(channels[-1], 3, 1) if patch == 1 else nn.Conv2d(channels[-1], 3 * patch ** 2, 3, padding=1)
-        self.layers = nn.Sequential(*layers, to_rgb, nn.PixelShuffle(patch))
+        self.layers = nn.Sequential(*layers, nn.Conv2d(channels[-1], 3, 1))
         self.apply(he_init)
-        with torch.no_grad():  # pixels of a block start alike (no checkerboard), and small (tanh not saturated)
-            to_rgb.weight.copy_(.3 * to_rgb.weight[::patch ** 2].repeat_interleave(patch ** 2, 0))
+        with torch.no_grad(): self.layers[-1].weight.mul_(.3)  # tanh is not saturated at the start
 
     def forward(self, *codes: Tensor) -> Tensor:  # (B, D_1), (B, D_2), ... to (B, 3, H, H) in [-1, 1]
         return self.layers(torch.cat(codes, 1)).float().tanh()
@@ -161,9 +158,9 @@ def architecture(
         for hook in hooks: hook.remove()
     return pd.DataFrame(rows)
 
-# %% ../nbs/04_networks.ipynb #8adab3f9
+# %% ../nbs/04_networks.ipynb #c7e82617
 SIZES = {
-    'small': dict(image_size=32, channels=(96, 64, 32), generator_channels=(64, 48, 24), n_convs=1, patch=2, latent_norm=False),
+    'small': dict(image_size=32, channels=(96, 64, 32), generator_channels=(64, 48, 24, 12), n_convs=1, patch=2, latent_norm=False),
     'paper': dict(image_size=64, channels=(256, 256, 128, 64, 32), n_convs=2, patch=1, latent_norm=True),
     'faces': dict(image_size=96, channels=(256, 256, 128, 64, 32), n_convs=2, patch=1, latent_norm=True),
 }

@@ -38,21 +38,21 @@ def mix(
     k = int(len(drawn) * share)
     return torch.cat([inferred[torch.randperm(len(inferred))[:k]], drawn[k:]])
 
-# %% ../nbs/09_srbvae.ipynb #46e95951
+# %% ../nbs/09_srbvae.ipynb #de366138
 class SRbVAE(RbVAE):
     "Rb-VAE trained on the symmetric objective (Eq. 6) with two discriminators (Algorithm 1)."
     name, watch = 'srbvae', ('adversarial_u', 'adversarial_r', 'discriminator')
     presets = {
-        'small': dict(model=dict(dim_z=32, dim_e=8, laplace_scale=41., pyramid=3, latent_z_weight=.5, latent_e_weight=.5,
-                                 warm_start=700, ramp=300, kl_weight=.5, anchor_weight=.1, aggregate=.5, **SIZES['small']),
-                      recipe=dict(steps=4500, batch_size=32, lr=1.2e-3, lr_ratio={'discriminator': .83}, betas=(.5, .99), warmup=200)),
+        'small': dict(model=dict(dim_z=40, dim_e=8, laplace_scale=60., pyramid=3, adversarial_weight=1.5, latent_z_weight=.5, latent_e_weight=.5,
+                                 warm_start=1000, ramp=300, warm_scale=1.2, kl_weight=.5, anchor_weight=.1, aggregate=.5, **SIZES['small']),
+                      recipe=dict(steps=5500, batch_size=32, lr=1.2e-3, betas=(.5, .99), warmup=200, decay=1500)),
         'paper': dict(model=dict(dim_z=32, dim_e=32, laplace_scale=100., noise=.01, **SIZES['paper']),
                       recipe=dict(steps=50_000, batch_size=36, lr=1e-4, betas=(.5, .99))),
     }
 
     def __init__(self,
-        image_size: int = 32, dim_z: int = 32, dim_e: int = 8, laplace_scale: float = 50.,  # as in `RbVAE`
-        channels: tuple[int, ...] = (96, 64, 32), generator_channels: tuple[int, ...] | None = None,
+        image_size: int = 32, dim_z: int = 40, dim_e: int = 8, laplace_scale: float = 60.,  # as in `RbVAE`
+        channels: tuple[int, ...] = (96, 64, 32), generator_channels: tuple[int, ...] | None = (64, 48, 24, 12),
         n_convs: int = 1, patch: int = 2, latent_norm: bool = False, pyramid: int = 0,  # as in `RbVAE`
         adversarial_weight: float = 1.,  # of (a, b)
         latent_z_weight: float = 1., latent_e_weight: float = 1.,  # of (e, f), for each code
@@ -85,7 +85,7 @@ class SRbVAE(RbVAE):
         z_u, z_r = (mix(torch.randn_like(a), b, self.aggregate) for a, b in ((q.z_u, q.z_r), (q.z_r, q.z_u)))
         e_u = mix(torch.randn_like(q.e_u), q.e_u, self.aggregate).detach()
         x_u, x_r = self.generate(z_u.detach(), e_u, z_r.detach())
-        if self.noise: x_u, x_r = (torch.distributions.Laplace(x, self.noise).rsample() for x in (x_u, x_r))
+        if self.noise: x_u, x_r = (torch.distributions.Laplace(x, self.noise, validate_args=False).rsample() for x in (x_u, x_r))
         return Joint(x_u, z_u.detach(), e_u, x_r, z_r.detach()), (z_u, z_r)
 
     def generate(self, z_u: Tensor, e_u: Tensor, z_r: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,43 +109,49 @@ class SRbVAE(RbVAE):
         }
 
     def code_terms(self, p: Joint, z: tuple[Tensor, Tensor], q: Joint) -> dict[str, Tensor]:
-        "(e), (f): the codes of generated images, read back; and the entropy of the codes taken from `q`."
-        n, back = len(p.x_u), self.posteriors(torch.cat([p.x_u, p.x_r]))
-        z_u, z_r = (-back['z'].log_density(torch.cat(z))).split(n)
-        e_u = -Posterior(*(t[:n] for t in back['e'])).log_density(p.e_u)
-        return {'latent_u': self.latent_z_weight * z_u.mean() + self.latent_e_weight * e_u.mean(),  # (e)
-                'latent_r': self.latent_z_weight * z_r.mean(),  # (f)
-                'entropy': self.latent_z_weight * self.aggregate * (batch_entropy(q.z_u) + batch_entropy(q.z_r))}
+        "(e), (f): the codes of generated images, read back; and the entropy of the inferred codes among them."
+        z_u, z_r = (-Posterior(*self.encoder_z(torch.cat([p.x_u, p.x_r]))).log_density(torch.cat(z))).chunk(2)
+        e_u = -Posterior(*self.encoder_e(p.x_u)).log_density(p.e_u)
+        return {'latent_z_u': z_u.mean(), 'latent_e_u': e_u.mean(), 'latent_z_r': z_r.mean(),  # (e), (e), (f)
+                'entropy': batch_entropy(q.z_u) + batch_entropy(q.z_r)}
 
-    def progress(self, step: int) -> float:
+    def weights(self, step: int) -> dict[str, float]:
+        "Weight of each term in the model's objective at a step."
+        t = self.share(step)
+        z, e = t * self.latent_z_weight, t * self.latent_e_weight
+        return dict(reconstruction_u=1., reconstruction_r=1., kl=1 - t + t * self.kl_weight, anchor=self.anchor_weight,
+                    adversarial_u=t * self.adversarial_weight, adversarial_r=t * self.adversarial_weight,
+                    latent_z_u=z, latent_e_u=e, latent_z_r=z, entropy=-z * self.aggregate, discriminator=0.)
+
+    def share(self, step: int) -> float:
         "0 during the warm start, then linearly to 1: the share of the symmetric objective."
         return min(1., max(0., (step - self.warm_start) / self.ramp)) if self.ramp else float(step >= self.warm_start)
 
     def losses(self, x_u: Tensor, x_r: Tensor, step: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         "The six losses (a to f) for the model, the logistic loss for the discriminators."
-        t = self.progress(step)
-        scale = (self.warm_scale or self.laplace_scale) ** (1 - t) * self.laplace_scale ** t
-        q, posteriors = self.infer(x_u, x_r)
-        terms = self.image_terms(q, posteriors, scale)
-        objective = terms['reconstruction_u'] + terms['reconstruction_r'] + (1 - t + t * self.kl_weight) * terms['kl'] + self.anchor_weight * terms['anchor']
-        if t == 0: return {'model': objective}, terms
-        p, z = self.imagine(q)
-        (u_q, r_q), (u_p, r_p) = self.log_ratios(q), self.log_ratios(p)
-        terms |= {'adversarial_u': symmetric_kl(u_q, u_p), 'adversarial_r': symmetric_kl(r_q, r_p)}  # (a), (b)
-        terms |= self.code_terms(p, z, q)
-        objective = objective + t * (self.adversarial_weight * (terms['adversarial_u'] + terms['adversarial_r'])
-                                     + terms['latent_u'] + terms['latent_r'] - terms['entropy'])
-        terms['discriminator'] = logistic_loss(u_q, u_p) + logistic_loss(r_q, r_p)
-        return {'model': objective, 'discriminator': terms['discriminator']}, terms
+        t, (q, posteriors) = self.share(step), self.infer(x_u, x_r)
+        terms = self.image_terms(q, posteriors, (self.warm_scale or self.laplace_scale) ** (1 - t) * self.laplace_scale ** t)
+        objectives = {}
+        if t > 0:
+            p, z = self.imagine(q)
+            d_u, d_r = self.log_ratios(Joint(*(torch.cat(parts) for parts in zip(q, p))))
+            (u_q, u_p), (r_q, r_p) = d_u.chunk(2), d_r.chunk(2)
+            terms |= {'adversarial_u': symmetric_kl(u_q, u_p), 'adversarial_r': symmetric_kl(r_q, r_p)}  # (a), (b)
+            terms |= self.code_terms(p, z, q)
+            objectives['discriminator'] = terms['discriminator'] = logistic_loss(u_q, u_p) + logistic_loss(r_q, r_p)
+        weights = self.weights(step)
+        return objectives | {'model': sum(weights[k] * v for k, v in terms.items() if weights[k])}, terms
 
-# %% ../nbs/09_srbvae.ipynb #87f0525b
+# %% ../nbs/09_srbvae.ipynb #84ca4e2f
 @torch.no_grad()
 def latent_use_gap(
     model: SRbVAE,
     x_u: Tensor, x_r: Tensor,  # a batch from each pile
 ) -> dict[str, float]:  # code: mean fall of d(x, z, e), nats
     "How much $d_\\xi$ falls on unlabelled images when **z**, or **e**, is exchanged between images."
-    q, _ = model.eval().infer(x_u, x_r)
+    was_training, device = model.training, model.e_ref.device
+    q, _ = model.eval().infer(x_u.to(device), x_r.to(device))
     true = model.log_ratios(q)[0]
     shuffled = {c: q._replace(**{f'{c}_u': getattr(q, f'{c}_u').roll(1, 0)}) for c in model.codes}
+    model.train(was_training)
     return {c: float((true - model.log_ratios(j)[0]).mean()) for c, j in shuffled.items()}

@@ -8,13 +8,14 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/training.html.md"""
 __all__ = ['gradient_step', 'alternating_step', 'pick_device', 'has_bfloat16', 'History', 'TrainingStopped', 'Run', 'run_state',
            'restore_run', 'train']
 
-# %% ../nbs/06_training.ipynb #dcb4a366
+# %% ../nbs/06_training.ipynb #863facdb
 import json
+import platform
 import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -23,16 +24,17 @@ from torch import Tensor
 from .digits import Piles, show_rows
 from .vae import Method, load_tensors, save_tensors
 
-# %% ../nbs/06_training.ipynb #316c37f1
+# %% ../nbs/06_training.ipynb #5375c7b9
 def gradient_step(
     model: Method,
     optimizers: dict[str, torch.optim.Optimizer],  # one for each player
     x_u: Tensor, x_r: Tensor,  # a batch from each pile, (B, 3, H, H) in [-1, 1]
     step: int,  # for losses that change with time
+    precision: AbstractContextManager = nullcontext(),  # around the losses, as `torch.autocast`
 ) -> dict[str, Tensor]:  # the named terms
     "One simultaneous update: all gradients at the same parameters, then all steps (Algorithm 1)."
     players = model.players()
-    objectives, terms = model.losses(x_u, x_r, step)
+    with precision: objectives, terms = model.losses(x_u, x_r, step)
     gradients = {who: torch.autograd.grad(loss, players[who], retain_graph=True, allow_unused=True)
                  for who, loss in objectives.items()}
     for who, grads in gradients.items():
@@ -40,17 +42,20 @@ def gradient_step(
         optimizers[who].step()
     return terms
 
-# %% ../nbs/06_training.ipynb #69a9ab69
-def alternating_step(model: Method, optimizers: dict[str, torch.optim.Optimizer], x_u: Tensor, x_r: Tensor, step: int) -> dict[str, Tensor]:
+# %% ../nbs/06_training.ipynb #56a69be7
+def alternating_step(
+    model: Method, optimizers: dict[str, torch.optim.Optimizer], x_u: Tensor, x_r: Tensor, step: int,
+    precision: AbstractContextManager = nullcontext(),
+) -> dict[str, Tensor]:
     "Players move one after the other, each seeing the others' last move; same arguments as `gradient_step`."
     for who, parameters in reversed(model.players().items()):
-        objectives, terms = model.losses(x_u, x_r, step)
+        with precision: objectives, terms = model.losses(x_u, x_r, step)
         if who not in objectives: continue
         for p, g in zip(parameters, torch.autograd.grad(objectives[who], parameters, allow_unused=True)): p.grad = g
         optimizers[who].step()
     return terms
 
-# %% ../nbs/06_training.ipynb #755166f9
+# %% ../nbs/06_training.ipynb #acf9f6af
 def pick_device(device: str | torch.device = 'auto') -> torch.device:
     "A device that is here: 'auto' prefers cuda, then mps, then cpu; raises ValueError for one that is not."
     here = ['cpu'] + ['cuda'] * torch.cuda.is_available() + ['mps'] * torch.backends.mps.is_available()
@@ -64,9 +69,9 @@ def pick_device(device: str | torch.device = 'auto') -> torch.device:
 def has_bfloat16(device: torch.device) -> bool:
     "Whether bfloat16 runs in hardware on `device`."
     if device.type == 'cuda': return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == 'cpu' and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return device.type == 'cpu' and platform.machine() in ('x86_64', 'AMD64') and getattr(torch.cpu, '_is_avx512_bf16_supported', bool)()
 
-# %% ../nbs/06_training.ipynb #62680ae5
+# %% ../nbs/06_training.ipynb #1924d398
 class History(list):
     "Rows of `step`, `seconds` and the terms of the losses."
     def frame(self):
@@ -85,16 +90,18 @@ class History(list):
         return fig
 
 class TrainingStopped(RuntimeError):
-    "A loss or a weight is no longer finite; the last checkpoint is good."
+    "A loss or a weight is no longer finite; the last checkpoint is from before."
 
-# %% ../nbs/06_training.ipynb #464d8a79
+# %% ../nbs/06_training.ipynb #c3bdd74b
 class Run:
     "The complete state of one training run."
     def __init__(self, model: Method, piles: Piles, recipe: dict, device: torch.device):
         if piles.image_size != model.image_size:
             raise ValueError(f'expected images of {model.image_size} pixels for this model, got {piles.image_size}')
+        if unknown := recipe['lr_ratio'].keys() - model.players().keys():
+            raise ValueError(f'expected players of {list(model.players())} in lr_ratio, got {sorted(unknown)}')
         self.model, self.piles, self.recipe = model.to(device, memory_format=torch.channels_last), piles.to(device), recipe
-        self.optimizers = {who: torch.optim.Adam(p, recipe['lr'] * recipe['lr_ratio'].get(who, 1), tuple(recipe['betas']))
+        self.optimizers = {who: torch.optim.Adam(p, recipe['lr'] * recipe['lr_ratio'].get(who, 1), tuple(recipe['betas']), fused=True)
                            for who, p in model.players().items()}
         self.rates = {who: o.param_groups[0]['lr'] for who, o in self.optimizers.items()}
         self.device, self.half = device, recipe['precision'] == 'bfloat16'
@@ -114,12 +121,12 @@ class Run:
         for who, o in self.optimizers.items(): o.param_groups[0]['lr'] = self.rates[who] * self.rate()
         batch = self.piles.batch(self.recipe['batch_size'], self.draw)
         move = alternating_step if self.recipe['alternating'] else gradient_step
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            terms = move(self.model, self.optimizers, *batch, self.step)
+        precision = torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
+        terms = move(self.model, self.optimizers, *batch, self.step, precision)
         self.step += 1
         return terms
 
-# %% ../nbs/06_training.ipynb #e6acf886
+# %% ../nbs/06_training.ipynb #b4a1e4c8
 def run_state(run: Run) -> tuple[dict[str, Tensor], dict]:
     "Everything in a run as tensors and JSON."
     tensors = {f'model.{k}': v for k, v in run.model.state_dict().items()}
@@ -127,20 +134,24 @@ def run_state(run: Run) -> tuple[dict[str, Tensor], dict]:
         for i, moments in optimizer.state_dict()['state'].items():
             tensors |= {f'optimizer.{who}.{i}.{k}': v for k, v in moments.items()}
     tensors |= {'random.cpu': torch.get_rng_state(), 'random.batches': run.draw.get_state()}
-    if torch.cuda.is_available(): tensors['random.cuda'] = torch.cuda.get_rng_state()
-    about = dict(method=run.model.name, arguments=run.model.arguments, recipe=run.recipe, step=run.step, history=list(run.history))
+    if run.device.type == 'cuda': tensors['random.cuda'] = torch.cuda.get_rng_state(run.device)
+    if run.device.type == 'mps': tensors['random.mps'] = torch.mps.get_rng_state()
+    piles = {k: [len(p), int(p.sum(dtype=torch.int64))] for k, p in vars(run.piles).items()}
+    about = dict(method=run.model.name, arguments=run.model.arguments, recipe=run.recipe, piles=piles, step=run.step, history=list(run.history))
     return tensors, json.loads(json.dumps(about))
 
+# %% ../nbs/06_training.ipynb #4f8246b0
 def restore_run(run: Run, tensors: dict[str, Tensor], about: dict):
-    "Put a run back where it was; raises ValueError if the checkpoint is of another method, model or recipe."
+    "Put a run back where it was; raises ValueError if the checkpoint is of another method, model, recipe or data."
     _, here = run_state(run)
-    for key in ('method', 'arguments', 'recipe'):
+    for key in ('method', 'arguments', 'recipe', 'piles'):
         if here[key] != about[key]: raise ValueError(f'expected a checkpoint of the same {key}; {_difference(here[key], about[key])}; choose another folder')
     run.model.load_state_dict({k.removeprefix('model.'): v for k, v in tensors.items() if k.startswith('model.')})
     for who, optimizer in run.optimizers.items(): _restore_optimizer(optimizer, tensors, f'optimizer.{who}.')
     run.draw.set_state(tensors['random.batches'])
     torch.set_rng_state(tensors['random.cpu'])
-    if 'random.cuda' in tensors and torch.cuda.is_available(): torch.cuda.set_rng_state(tensors['random.cuda'])
+    if run.device.type == 'cuda' and 'random.cuda' in tensors: torch.cuda.set_rng_state(tensors['random.cuda'], run.device)
+    if run.device.type == 'mps' and 'random.mps' in tensors: torch.mps.set_rng_state(tensors['random.mps'])
     run.step, run.history = about['step'], History(about['history'])
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], prefix: str):
@@ -159,7 +170,7 @@ def _difference(ours, theirs) -> str:
     keys = [k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k)]
     return ', '.join(f'{k}: here {ours.get(k)!r}, there {theirs.get(k)!r}' for k in sorted(keys))
 
-# %% ../nbs/06_training.ipynb #d63e5c69
+# %% ../nbs/06_training.ipynb #976f0bc8
 def train(
     model: Method,
     piles: Piles,
@@ -194,6 +205,7 @@ def train(
     finally: model.eval()
     return run.history
 
+# %% ../nbs/06_training.ipynb #e427cecf
 @contextmanager
 def _deferred_interrupt():
     "Ctrl-C waits for the end of a step: yields a function that says whether it was pressed."
@@ -205,6 +217,7 @@ def _deferred_interrupt():
     try: yield lambda: bool(pressed)
     finally: signal.signal(signal.SIGINT, before)
 
+# %% ../nbs/06_training.ipynb #a9a86639
 def _loop(run: Run, checkpoint: Path | None, checkpoint_every: int, samples: Tensor | None, log_every: int, progress):
     "Advance to the last step; record, draw and save on the way."
     from tqdm.auto import tqdm
@@ -217,23 +230,25 @@ def _loop(run: Run, checkpoint: Path | None, checkpoint_every: int, samples: Ten
             bar.update()
             last = stop or run.step == run.recipe['steps']
             save_now = checkpoint and (last or run.step % checkpoint_every == 0)
-            if last or save_now or run.step % log_every == 0:
+            logged = last or save_now or run.step % log_every == 0
+            if logged:
                 row = dict(step=run.step, seconds=round(time.perf_counter() - start, 2), **{k: float(v.detach()) for k, v in terms.items()})
                 if not _finite(run, row): raise TrainingStopped(_diagnosis(run, row, checkpoint))
                 run.history.append(row)
                 bar.set_postfix({k: f'{row[k]:.3g}' for k in run.model.watch if k in row})
-                if callable(progress): progress(run.step, row)
             if save_now: _save(run, checkpoint, samples)
+            if logged and callable(progress): progress(run.step, row)
             if stop: raise KeyboardInterrupt
 
+# %% ../nbs/06_training.ipynb #bc9477cc
 def _finite(run: Run, row: dict | None = None) -> bool:
     "Whether every term and every weight is finite."
     return all(torch.tensor(list((row or {}).values())).isfinite()) and all(p.isfinite().all() for p in run.model.parameters())
 
 def _diagnosis(run: Run, row: dict, checkpoint: Path | None) -> str:
     "One sentence: what is not finite, when, and what remains."
-    bad = [k for k, v in row.items() if not abs(v) < float('inf')] or ['a weight']
-    kept = f'; the last good checkpoint is {str(checkpoint)!r}' if checkpoint and checkpoint.exists() else ''
+    bad = [k for k, v in row.items() if not abs(v) < float('inf')] or ['weight']
+    kept = f'; the last finite checkpoint is {str(checkpoint)!r}' if checkpoint and checkpoint.exists() else ''
     return f'expected finite losses, got a non-finite {", ".join(bad)} at step {run.step}; lower the learning rate{kept}'
 
 def _save(run: Run, checkpoint: Path, samples: Tensor | None):

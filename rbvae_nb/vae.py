@@ -43,7 +43,7 @@ class Posterior(NamedTuple):
         "$\\log q(v|\\mathbf x)$, (B,) nats."
         return gaussian_log_density(value, *self)
 
-# %% ../nbs/05_vae.ipynb #e26e8c6b
+# %% ../nbs/05_vae.ipynb #dfc65e1c
 def save_tensors(
     path: str | Path,
     tensors: dict[str, Tensor],
@@ -68,17 +68,18 @@ def write_whole(path: str | Path, data: bytes):
     except OSError as error:
         raise OSError(f'expected a folder that can be written, got {str(path.parent)!r} ({error.strerror}); choose another') from error
 
+# %% ../nbs/05_vae.ipynb #e0ce7b0c
 def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     "Tensors and JSON from a file of `save_tensors`; raises OSError or ValueError with the reason."
     if not Path(path).is_file(): raise FileNotFoundError(f'expected a weight file, found none at {str(path)!r}')
     try:
-        with safe_open(str(path), 'pt') as f:
-            return {k: f.get_tensor(k) for k in f.keys()}, json.loads((f.metadata() or {})['rbvae_nb'])
+        with safe_open(str(path), 'pt') as f:  # copies, since the file may be replaced while they are in use
+            return {k: f.get_tensor(k).clone() for k in f.keys()}, json.loads((f.metadata() or {})['rbvae_nb'])
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f'expected a whole weight file of rbvae-nb, but {str(path)!r} is truncated or something else ({error}); '
                          'copy or train it again') from error
 
-# %% ../nbs/05_vae.ipynb #80f53d1c
+# %% ../nbs/05_vae.ipynb #ecd305a5
 class Method(nn.Module):
     "What every method shares: named codes, encode, decode, losses by player, pictures, presets, weight files."
     name: ClassVar[str] = ''
@@ -119,18 +120,18 @@ class Method(nn.Module):
         batch_size: int = 500,
     ) -> dict[str, Tensor]:  # code name: posterior means (N, D) on the CPU
         "The codes of images: means of the posteriors."
+        if not len(check_images(images, self.image_size)): raise ValueError('expected at least one image, got none')
         device = next(self.parameters()).device
-        parts = [self.posteriors((to_float(b) if b.dtype == torch.uint8 else b).to(device))
-                 for b in check_images(images, self.image_size).split(batch_size)]
-        if not parts: raise ValueError('expected at least one image, got none')
+        parts = [self.posteriors((to_float(b) if b.dtype == torch.uint8 else b).to(device)) for b in images.split(batch_size)]
         return {c: torch.cat([p[c].mean.float().cpu() for p in parts]) for c in self.codes}
 
     @torch.no_grad()
-    def decode(self, **codes: Tensor) -> Tensor:  # each (N, D); images (N, 3, H, H) in [-1, 1] on the CPU
+    def decode(self, batch_size: int = 500, **codes: Tensor) -> Tensor:  # each (N, D); images (N, 3, H, H) in [-1, 1] on the CPU
         "Images from codes, given by name."
         if set(codes) != set(self.codes): raise ValueError(f'expected the codes {self.codes}, got {tuple(codes)}')
         device = next(self.parameters()).device
-        return self.generator(*(codes[c].to(device) for c in self.codes)).cpu()
+        batches = zip(*(codes[c].to(device).split(batch_size) for c in self.codes))
+        return torch.cat([self.generator(*batch).cpu() for batch in batches])
 
     def reconstruct(self, images: Tensor) -> Tensor:  # (N, 3, H, H) in [-1, 1]
         "Decode the codes of images."
@@ -169,7 +170,7 @@ class Method(nn.Module):
         "The model trained with the small preset, seed 0, whose weights are inside the package."
         with resources.as_file(resources.files('rbvae_nb') / 'weights' / f'{cls.name}.safetensors') as path: return cls.load(path)
 
-# %% ../nbs/05_vae.ipynb #a3084d78
+# %% ../nbs/05_vae.ipynb #04fbf44c
 class VAE(Method):
     "The plain VAE (β = 1) or β-VAE with a Laplace likelihood, trained on unlabelled images."
     name, codes, watch = 'vae', ('z',), ('reconstruction', 'kl')
@@ -186,12 +187,12 @@ class VAE(Method):
         laplace_scale: float = .1,  # λ of the likelihood
         beta: float = 1.,  # weight of the KL
         channels: tuple[int, ...] = (96, 64, 32),  # as in `SIZES`
-        generator_channels: tuple[int, ...] | None = None,  # `channels` if None
+        generator_channels: tuple[int, ...] | None = (64, 48, 24, 12),  # `channels` if None
         n_convs: int = 1, patch: int = 2, latent_norm: bool = False,
     ):
         super().__init__()
         store_attr()
-        self.generator = Generator(image_size, dim_z, generator_channels or channels, n_convs, patch, latent_norm)
+        self.generator = Generator(image_size, dim_z, generator_channels or channels, n_convs, latent_norm)
         self.encoder_z = Encoder(image_size, dim_z, channels, n_convs, patch)
 
     def posteriors(self, x: Tensor) -> dict[str, Posterior]:

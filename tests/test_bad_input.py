@@ -19,6 +19,9 @@ def images(n: int = 4, size: int = 32) -> torch.Tensor:
     return torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8)
 
 
+SAME = Piles(images(), images())  # for runs that go on with each other's checkpoints
+
+
 @pytest.mark.parametrize('bad, error, says', [
     (np.zeros((4, 3, 32, 32)), TypeError, 'expected a torch tensor of images, got ndarray'),
     (torch.zeros(3, 32, 32), ValueError, r'got \(3, 32, 32\)'),
@@ -83,7 +86,7 @@ def test_embedded_digits_truncated(tmp_path, monkeypatch):
 def trained(tmp_path) -> Path:
     """A folder with a checkpoint after two steps."""
     model = SRbVAE.preset('small')[0]
-    train(model, Piles(images(), images()), steps=2, batch_size=2, out=tmp_path, device='cpu', progress=False)
+    train(model, SAME, steps=2, batch_size=2, out=tmp_path, device='cpu', progress=False)
     return tmp_path
 
 
@@ -98,8 +101,18 @@ def test_a_checkpoint_of_another_run(trained):
     before = (trained / 'checkpoint.safetensors').read_bytes()
     for model, steps, says in ((SRbVAE.preset('small')[0], 3, 'steps: here 3, there 2'), (VAE.preset('small')[0], 2, 'same method')):
         with pytest.raises(ValueError, match=says):
-            train(model, Piles(images(), images()), steps=steps, batch_size=2, out=trained, device='cpu', progress=False)
+            train(model, SAME, steps=steps, batch_size=2, out=trained, device='cpu', progress=False)
     assert (trained / 'checkpoint.safetensors').read_bytes() == before
+
+
+def test_a_checkpoint_of_other_data(trained):
+    with pytest.raises(ValueError, match='same piles'):
+        train(SRbVAE.preset('small')[0], Piles(images(), images()), steps=2, batch_size=2, out=trained, device='cpu', progress=False)
+
+
+def test_unknown_player():
+    with pytest.raises(ValueError, match="expected players of .*got .'critic'"):
+        train(VAE(), Piles(images(), images()), steps=1, lr_ratio={'critic': 2}, progress=False)
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(tmp_path):
@@ -107,11 +120,12 @@ def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(tmp_path):
     model = VAE.preset('small')[0]
     def poison(step, row):
         seen.append(step)
-        if step == 3: torch.nn.init.constant_(next(model.parameters()), torch.nan)
-    with pytest.raises(TrainingStopped, match='expected finite losses, got a non-finite .*the last good checkpoint'):
+        if step == 4: torch.nn.init.constant_(next(model.parameters()), torch.nan)
+    with pytest.raises(TrainingStopped, match='expected finite losses, got a non-finite .*the last finite checkpoint'):
         train(model, piles, steps=9, batch_size=2, out=tmp_path, checkpoint_every=3, log_every=1, device='cpu', progress=poison)
     tensors, about = load_tensors(tmp_path / 'checkpoint.safetensors')
-    assert max(seen) == about['step'] == 3
+    assert max(seen) == 4 and about['step'] == 3
+    assert all(t.isfinite().all() for t in tensors.values() if t.is_floating_point())
 
 
 def rbvae(*args: str, **kwargs) -> subprocess.CompletedProcess:
@@ -143,6 +157,7 @@ def test_ctrl_c_keeps_what_was_trained(tmp_path):
     def press(step, row):
         if step == 3: signal.raise_signal(signal.SIGINT)
     cut, whole = (SRbVAE.preset('small', seed=1)[0] for _ in range(2))
+    for model in (cut, whole): model.warm_start = model.ramp = 1
     with pytest.raises(KeyboardInterrupt): train(cut, piles, **data, out=tmp_path, progress=press)
     assert load_tensors(tmp_path / 'checkpoint.safetensors')[1]['step'] in (3, 4)  # noticed at the end of a step
     train(cut, piles, **data, out=tmp_path, progress=False)

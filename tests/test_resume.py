@@ -16,6 +16,7 @@ from rbvae_nb.training import train
 torch.set_num_threads(1)
 model, recipe = SRbVAE.preset('small', seed=3)
 recipe |= dict(steps=40, batch_size=8)
+model.warm_start, model.ramp = 3, 4  # the kill falls into the adversarial part
 train(model, digit_styles(n_styles=1).piles, **recipe, device='cpu', out=sys.argv[1], checkpoint_every=5, progress=False)
 '''
 
