@@ -14,7 +14,7 @@ import torch
 from .digits import FACTORS, DigitStyles, Fold
 from .vae import Method
 
-# %% ../nbs/07_probing.ipynb #29e9f095
+# %% ../nbs/07_probing.ipynb #1016f7d4
 def style_errors(
     fit: np.ndarray, fit_style: np.ndarray,  # (N, D) codes and (N, F) factor values that fit the regression
     test: np.ndarray, test_style: np.ndarray,  # (M, D) and (M, F) that judge it
@@ -28,12 +28,14 @@ def digit_hits(
     fit: np.ndarray, fit_digit: np.ndarray,  # (N, D) codes and (N,) digits that fit the classifier
     test: np.ndarray, test_digit: np.ndarray,  # (M, D) and (M,) that judge it
 ) -> np.ndarray:  # (M,) 1 where it is right, 0 where not
-    "Logistic regression from a standardised code to the digit."
+    "Logistic regression from a standardised code to the digit, its penalty chosen by cross-validation within the first fold."
     from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
     _check_codes(fit, test)
-    probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    probe = GridSearchCV(linear, {'logisticregression__C': [.01, .03, .1, .3, 1]}, cv=5)
     return (probe.fit(fit, fit_digit).predict(test) == test_digit).astype(float)
 
 def _check_codes(fit: np.ndarray, test: np.ndarray):

@@ -31,20 +31,20 @@ def pyramid_log_density(
         total = total + laplace_log_density(x, mean, scale / 8 ** k)
     return total
 
-# %% ../nbs/08_rbvae.ipynb #6e978349
+# %% ../nbs/08_rbvae.ipynb #2a3598cd
 class RbVAE(Method):
     "Two codes, **z** common and **e** target, a learned $\\mathbf e^r$ for reference images, and Eq. 3 as objective."
     name, codes, watch = 'rbvae', ('z', 'e'), ('reconstruction_u', 'reconstruction_r')
     presets = {
-        'small': dict(model=dict(dim_z=40, dim_e=8, laplace_scale=1.2, pyramid=3, **SIZES['small']),
-                      recipe=dict(steps=2500, batch_size=32, lr=1.2e-3, betas=(.5, .99), warmup=200, decay=800)),
+        'small': dict(model=dict(dim_z=48, dim_e=8, laplace_scale=1.2, pyramid=3, **SIZES['small']),
+                      recipe=dict(steps=2000, batch_size=32, lr=1.2e-3, betas=(.5, .99), warmup=200, decay=600)),
         'paper': dict(model=dict(dim_z=32, dim_e=32, laplace_scale=.01, **SIZES['paper']),
                       recipe=dict(steps=50_000, batch_size=36, lr=1e-4, betas=(.5, .99))),
     }
 
     def __init__(self,
         image_size: int = 32,  # pixels
-        dim_z: int = 40, dim_e: int = 8,  # dimensions of the common and the target code
+        dim_z: int = 48, dim_e: int = 8,  # dimensions of the common and the target code
         laplace_scale: float = 1.2,  # λ of the likelihood
         channels: tuple[int, ...] = (96, 64, 32),  # as in `SIZES`
         generator_channels: tuple[int, ...] | None = (64, 48, 24, 12),  # `channels` if None

@@ -38,20 +38,20 @@ def mix(
     k = int(len(drawn) * share)
     return torch.cat([inferred[torch.randperm(len(inferred))[:k]], drawn[k:]])
 
-# %% ../nbs/09_srbvae.ipynb #de366138
+# %% ../nbs/09_srbvae.ipynb #255a9851
 class SRbVAE(RbVAE):
     "Rb-VAE trained on the symmetric objective (Eq. 6) with two discriminators (Algorithm 1)."
     name, watch = 'srbvae', ('adversarial_u', 'adversarial_r', 'discriminator')
     presets = {
-        'small': dict(model=dict(dim_z=40, dim_e=8, laplace_scale=60., pyramid=3, adversarial_weight=1.5, latent_z_weight=.5, latent_e_weight=.5,
-                                 warm_start=1000, ramp=300, warm_scale=1.2, kl_weight=.5, anchor_weight=.1, aggregate=.5, **SIZES['small']),
-                      recipe=dict(steps=5500, batch_size=32, lr=1.2e-3, betas=(.5, .99), warmup=200, decay=1500)),
+        'small': dict(model=dict(dim_z=48, dim_e=8, laplace_scale=60., pyramid=3, adversarial_weight=1.5, latent_z_weight=.5, latent_e_weight=.5,
+                                 warm_start=1000, ramp=300, warm_scale=1.2, kl_weight=.5, anchor_weight=.1, aggregate=.5, entropy_weight=.5, **SIZES['small']),
+                      recipe=dict(steps=5000, batch_size=32, lr=1.2e-3, betas=(.5, .99), warmup=200, decay=1500)),
         'paper': dict(model=dict(dim_z=32, dim_e=32, laplace_scale=100., noise=.01, **SIZES['paper']),
                       recipe=dict(steps=50_000, batch_size=36, lr=1e-4, betas=(.5, .99))),
     }
 
     def __init__(self,
-        image_size: int = 32, dim_z: int = 40, dim_e: int = 8, laplace_scale: float = 60.,  # as in `RbVAE`
+        image_size: int = 32, dim_z: int = 48, dim_e: int = 8, laplace_scale: float = 60.,  # as in `RbVAE`
         channels: tuple[int, ...] = (96, 64, 32), generator_channels: tuple[int, ...] | None = (64, 48, 24, 12),
         n_convs: int = 1, patch: int = 2, latent_norm: bool = False, pyramid: int = 0,  # as in `RbVAE`
         adversarial_weight: float = 1.,  # of (a, b)
@@ -63,6 +63,7 @@ class SRbVAE(RbVAE):
         kl_weight: float = 0.,  # share of Eq. 3's KL terms that stays
         anchor_weight: float = 0.,  # of $-\\log q(\\mathbf e^r|\\mathbf x^r)$
         aggregate: float = 0.,  # share of p's codes drawn from the aggregate posterior
+        entropy_weight: float = 1.,  # share of the entropy of those codes that is kept
     ):
         super().__init__(image_size, dim_z, dim_e, laplace_scale, channels, generator_channels, n_convs, patch, latent_norm, pyramid)
         store_attr()
@@ -121,7 +122,7 @@ class SRbVAE(RbVAE):
         z, e = t * self.latent_z_weight, t * self.latent_e_weight
         return dict(reconstruction_u=1., reconstruction_r=1., kl=1 - t + t * self.kl_weight, anchor=self.anchor_weight,
                     adversarial_u=t * self.adversarial_weight, adversarial_r=t * self.adversarial_weight,
-                    latent_z_u=z, latent_e_u=e, latent_z_r=z, entropy=-z * self.aggregate, discriminator=0.)
+                    latent_z_u=z, latent_e_u=e, latent_z_r=z, entropy=-z * self.aggregate * self.entropy_weight, discriminator=0.)
 
     def share(self, step: int) -> float:
         "0 during the warm start, then linearly to 1: the share of the symmetric objective."
