@@ -49,7 +49,7 @@ def probe_table(models: dict[str, Method], data: DigitStyles):  # DataFrame: (me
     floor = next(iter(tables.values())).loc[['floor']]
     return pd.concat({**{name: t.drop('floor') for name, t in tables.items()}, 'chance': floor}, names=['model', 'code'])
 
-# %% ../nbs/16_cli.ipynb #908cdc9b
+# %% ../nbs/16_cli.ipynb #19274248
 def demo(
     out: str | Path = 'rbvae-demo',  # folder for everything the demo writes
     pretrained: bool = False,  # load the weights of the package instead of training
@@ -64,7 +64,7 @@ def demo(
     models = {m.name: m.pretrained() for m in METHODS} if pretrained else trained_models(data, out, seed, steps, device)
     table = probe_table(models, data)
     table.round(4).to_csv(out / 'probes.csv')
-    compare(models, data.test.images[:8]).savefig(out / 'comparison.png')
+    compare(list(models.values()), data.test.images[:8]).savefig(out / 'comparison.png')
     if pretrained:
         for name, model in models.items(): model.save(out / f'{name}.safetensors')
     print(_report(table, out))
@@ -82,13 +82,13 @@ def _report(table, out: Path) -> str:
             'Disentangled: e knows the style and not the digit, z knows the digit and not the style.\n'
             f'Picture, table and weights are in {out.resolve()}')
 
-# %% ../nbs/16_cli.ipynb #40a12e28
+# %% ../nbs/16_cli.ipynb #292dd145
 def parser() -> argparse.ArgumentParser:
     "The arguments of `rbvae`."
     top = argparse.ArgumentParser('rbvae', description='Reference-based disentangling: Rb-VAE and sRb-VAE.')
     top.add_argument('--version', action='version', version=f'rbvae-nb {__version__}')
     sub = top.add_subparsers(dest='command', required=True)
-    d = sub.add_parser('demo', help='train both models on styled digits (about 10 minutes on 2 cores), probe them, draw them')
+    d = sub.add_parser('demo', help='train both models on styled digits (about 8 minutes on 2 cores), probe them, draw them')
     d.add_argument('--out', default='rbvae-demo', help='folder for everything it writes (default: %(default)s)')
     d.add_argument('--pretrained', action='store_true', help='load the weights inside the package instead of training')
     d.add_argument('--seed', type=int, default=0, help='of initial weights and training (default: %(default)s)')
@@ -110,5 +110,5 @@ def _say(sentence: str, status: int) -> int:
     print(f'rbvae: {sentence}', file=sys.stderr)
     return status
 
-# %% ../nbs/16_cli.ipynb #27e95c10
+# %% ../nbs/16_cli.ipynb #3a627a64
 if __name__ == '__main__': sys.exit(main())

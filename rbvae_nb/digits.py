@@ -7,10 +7,10 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/digits.html.md"""
 # %% auto #0
 __all__ = ['SIZE', 'FACTORS', 'RawDigits', 'load_digits', 'outline', 'widen', 'paint', 'shrink', 'Style', 'sample_style',
            'stylise', 'style_sliders', 'factor_values', 'reference_images', 'styled_images', 'to_float', 'to_bytes',
-           'check_images', 'Piles', 'Fold', 'DigitStyles', 'digit_styles', 'show_columns', 'show_rows']
+           'check_images', 'Piles', 'Fold', 'DigitStyles', 'digit_styles', 'new_figure', 'show_columns', 'show_rows']
 
-# %% ../nbs/02_digits.ipynb #17bc55c1
-import warnings
+# %% ../nbs/02_digits.ipynb #60ad9f95
+import io
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -252,18 +252,28 @@ def _fold(raw: RawDigits, rows: np.ndarray, rng: np.random.Generator, image_size
     style = sample_style(len(rows), rng)
     return Fold(styled_images(raw.test[rows], style, image_size), raw.test_digit[rows], factor_values(style))
 
-# %% ../nbs/02_digits.ipynb #9064638d
+# %% ../nbs/02_digits.ipynb #c16d2546
+def new_figure(width: float, height: float, **kwargs):  # inches; keywords as for `Figure`
+    "A matplotlib Figure that a notebook shows as PNG, at 100 dots an inch."
+    from matplotlib.figure import Figure
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            out = io.BytesIO()
+            self.savefig(out, format='png')
+            return out.getvalue()
+    return Picture(figsize=(width, height), dpi=100, **kwargs)
+
+# %% ../nbs/02_digits.ipynb #c677a40d
 def show_columns(
     columns: dict[str, dict[str, Tensor]],  # heading: rows as in `show_rows`; all columns have the same row titles
     n: int = 8,  # images a row and column
     zoom: float = .68,  # inches an image, as in `show_rows`
 ):  # a matplotlib Figure
     "Columns of rows of images; the row titles stand at the left."
-    from matplotlib.figure import Figure
     titles = list(next(iter(columns.values())))
     label, head, gap = 1.35, .3 if any(columns) else 0, .15  # inches
     width, height = label + len(columns) * (n * zoom + gap) - gap, head + len(titles) * zoom
-    fig = Figure(figsize=(width, height), dpi=100)
+    fig = new_figure(width, height)
     for c, (heading, rows) in enumerate(columns.items()):
         left = (label + c * (n * zoom + gap)) / width
         fig.text(left, 1 - .2 / height, heading, fontsize=11, fontweight='bold', va='center') if heading else None

@@ -31,10 +31,10 @@ def pyramid_log_density(
         total = total + laplace_log_density(x, mean, scale / 8 ** k)
     return total
 
-# %% ../nbs/08_rbvae.ipynb #2a3598cd
+# %% ../nbs/08_rbvae.ipynb #9825b791
 class RbVAE(Method):
     "Two codes, **z** common and **e** target, a learned $\\mathbf e^r$ for reference images, and Eq. 3 as objective."
-    name, codes, watch = 'rbvae', ('z', 'e'), ('reconstruction_u', 'reconstruction_r')
+    name, title, codes, watch = 'rbvae', 'Rb-VAE', ('z', 'e'), ('reconstruction_u', 'reconstruction_r')
     presets = {
         'small': dict(model=dict(dim_z=48, dim_e=8, laplace_scale=1.2, pyramid=3, **SIZES['small']),
                       recipe=dict(steps=2000, batch_size=32, lr=1.2e-3, betas=(.5, .99), warmup=200, decay=600)),
@@ -98,12 +98,12 @@ class RbVAE(Method):
                 'random z and e': self.random(n, draw),
                 'random z, e_ref': self.decode(z=torch.randn(n, self.dim_z, generator=draw), e=self.e_ref.detach().cpu().expand(n, -1))}
 
-# %% ../nbs/08_rbvae.ipynb #5d353277
+# %% ../nbs/08_rbvae.ipynb #1dd2f741
 def compare(
-    models: dict[str, RbVAE],  # title: model
+    models: list[RbVAE],
     images: Tensor,  # (N, 3, H, H), as many as are to be drawn
     rows: tuple[str, ...] = ('input', 'reconstruction', 'z with e_ref', 'the same e', 'e of the left one'),
 ):  # a matplotlib Figure
     "The telling rows of `pictures`, one column of pictures a model."
-    drawn = {name: m.pictures(images) for name, m in models.items()}
-    return show_columns({name: {r: p[r] for r in rows} for name, p in drawn.items()}, n=len(images))
+    drawn = {m.title: m.pictures(images) for m in models}
+    return show_columns({title: {r: p[r] for r in rows} for title, p in drawn.items()}, n=len(images))

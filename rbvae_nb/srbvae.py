@@ -38,10 +38,10 @@ def mix(
     k = int(len(drawn) * share)
     return torch.cat([inferred[torch.randperm(len(inferred))[:k]], drawn[k:]])
 
-# %% ../nbs/09_srbvae.ipynb #255a9851
+# %% ../nbs/09_srbvae.ipynb #21393724
 class SRbVAE(RbVAE):
     "Rb-VAE trained on the symmetric objective (Eq. 6) with two discriminators (Algorithm 1)."
-    name, watch = 'srbvae', ('adversarial_u', 'adversarial_r', 'discriminator')
+    name, title, watch = 'srbvae', 'sRb-VAE', ('adversarial_u', 'adversarial_r', 'discriminator')
     presets = {
         'small': dict(model=dict(dim_z=48, dim_e=8, laplace_scale=60., pyramid=3, adversarial_weight=1.5, latent_z_weight=.5, latent_e_weight=.5,
                                  warm_start=1000, ramp=300, warm_scale=1.2, kl_weight=.5, anchor_weight=.1, aggregate=.5, entropy_weight=.5, **SIZES['small']),

@@ -8,7 +8,7 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/training.html.md"""
 __all__ = ['gradient_step', 'alternating_step', 'pick_device', 'has_bfloat16', 'History', 'TrainingStopped', 'Run', 'run_state',
            'restore_run', 'train']
 
-# %% ../nbs/06_training.ipynb #863facdb
+# %% ../nbs/06_training.ipynb #c5e43c22
 import json
 import platform
 import signal
@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .digits import Piles, show_rows
+from .digits import Piles, new_figure, show_rows
 from .vae import Method, load_tensors, save_tensors
 
 # %% ../nbs/06_training.ipynb #5375c7b9
@@ -71,7 +71,7 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type == 'cuda': return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == 'cpu' and platform.machine() in ('x86_64', 'AMD64') and getattr(torch.cpu, '_is_avx512_bf16_supported', bool)()
 
-# %% ../nbs/06_training.ipynb #1924d398
+# %% ../nbs/06_training.ipynb #16245d95
 class History(list):
     "Rows of `step`, `seconds` and the terms of the losses."
     def frame(self):
@@ -81,10 +81,9 @@ class History(list):
 
     def plot(self, columns: int = 4):
         "One small panel a term, as a matplotlib Figure."
-        from matplotlib.figure import Figure
         frame = self.frame().drop(columns='seconds')
         rows = -(-len(frame.columns) // columns)
-        fig = Figure(figsize=(2.3 * columns, 1.6 * rows), layout='constrained')
+        fig = new_figure(2.3 * columns, 1.6 * rows, layout='constrained')
         for ax, name in zip(fig.subplots(rows, columns, squeeze=False).flat, frame): ax.plot(frame[name]); ax.set_title(name, fontsize=9)
         for ax in fig.axes: ax.tick_params(labelsize=7); ax.set_visible(ax.has_data())
         return fig

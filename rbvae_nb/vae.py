@@ -79,10 +79,11 @@ def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f'expected a whole weight file of rbvae-nb, but {str(path)!r} is truncated or something else ({error}); '
                          'copy or train it again') from error
 
-# %% ../nbs/05_vae.ipynb #ecd305a5
+# %% ../nbs/05_vae.ipynb #f27bc70c
 class Method(nn.Module):
     "What every method shares: named codes, encode, decode, losses by player, pictures, presets, weight files."
-    name: ClassVar[str] = ''
+    name: ClassVar[str] = ''  # in files and tables
+    title: ClassVar[str] = ''  # in figures
     codes: ClassVar[tuple[str, ...]] = ()
     watch: ClassVar[tuple[str, ...]] = ()  # the terms that matter most, for the progress bar
     presets: ClassVar[dict[str, dict]] = {}  # name: {'model': arguments, 'recipe': arguments of `train`}
@@ -170,10 +171,10 @@ class Method(nn.Module):
         "The model trained with the small preset, seed 0, whose weights are inside the package."
         with resources.as_file(resources.files('rbvae_nb') / 'weights' / f'{cls.name}.safetensors') as path: return cls.load(path)
 
-# %% ../nbs/05_vae.ipynb #04fbf44c
+# %% ../nbs/05_vae.ipynb #0592ac4e
 class VAE(Method):
     "The plain VAE (β = 1) or β-VAE with a Laplace likelihood, trained on unlabelled images."
-    name, codes, watch = 'vae', ('z',), ('reconstruction', 'kl')
+    name, title, codes, watch = 'vae', 'VAE', ('z',), ('reconstruction', 'kl')
     presets = {
         'small': dict(model=dict(dim_z=32, laplace_scale=.1, **SIZES['small']),
                       recipe=dict(steps=2000, batch_size=32, lr=1e-3, warmup=200)),

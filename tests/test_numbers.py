@@ -21,7 +21,7 @@ def percent(value: float) -> str: return f'{value:.0%}'.replace('%', ' %')
 def row(title: str) -> str:
     """The line of the README's table for one model."""
     of = {code: SEEDS[(SEEDS.model == CODES[title]) & (SEEDS.code == code)] for code in 'ez'}
-    cells = [spread(of['e'].style, error), spread(of['z'].style, error), spread(of['e'].digit, percent), spread(of['z'].digit, percent)]
+    cells = [spread(of['e']['style'], error), spread(of['z']['style'], error), spread(of['e']['digit'], percent), spread(of['z']['digit'], percent)]
     return f'| {title} | ' + ' | '.join(cells) + ' |'
 
 
