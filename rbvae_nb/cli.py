@@ -49,9 +49,9 @@ def probe_table(models: dict[str, Method], data: DigitStyles):  # DataFrame: (me
     floor = next(iter(tables.values())).loc[['floor']]
     return pd.concat({**{name: t.drop('floor') for name, t in tables.items()}, 'chance': floor}, names=['model', 'code'])
 
-# %% ../nbs/16_cli.ipynb #19274248
+# %% ../nbs/16_cli.ipynb #f942e9fc
 def demo(
-    out: str | Path = 'rbvae-demo',  # folder for everything the demo writes
+    out: str | Path = 'rbvae-demo',  # folder for everything the demo writes, as a path from the working directory
     pretrained: bool = False,  # load the weights of the package instead of training
     seed: int = 0, steps: int | None = None, device: str = 'auto',  # of the training
 ):
@@ -80,7 +80,7 @@ def _report(table, out: Path) -> str:
         formatters={'digit': '{:.0%}'.format}, float_format='{:.3f}'.format)
     return (f'\nWhat the codes know (linear probes; style: mean absolute error, digit: accuracy)\n\n{shown}\n\n'
             'Disentangled: e knows the style and not the digit, z knows the digit and not the style.\n'
-            f'Picture, table and weights are in {out.resolve()}')
+            f'Picture, table and weights are in {out}')
 
 # %% ../nbs/16_cli.ipynb #292dd145
 def parser() -> argparse.ArgumentParser:
