@@ -7,9 +7,8 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/probing.html.md"""
 # %% auto #0
 __all__ = ['style_errors', 'digit_hits', 'floor_errors', 'floor_hits', 'probe']
 
-# %% ../nbs/07_probing.ipynb #10ae6987
+# %% ../nbs/07_probing.ipynb #cbc94a0d
 import numpy as np
-import torch
 
 from .digits import FACTORS, DigitStyles, Fold
 from .vae import Method
