@@ -49,7 +49,7 @@ def probe_table(models: dict[str, Method], data: DigitStyles):  # DataFrame: (me
     floor = next(iter(tables.values())).loc[['floor']]
     return pd.concat({**{name: t.drop('floor') for name, t in tables.items()}, 'chance': floor}, names=['model', 'code'])
 
-# %% ../nbs/16_cli.ipynb #f942e9fc
+# %% ../nbs/16_cli.ipynb #ba03bdd2
 def demo(
     out: str | Path = 'rbvae-demo',  # folder for everything the demo writes, as a path from the working directory
     pretrained: bool = False,  # load the weights of the package instead of training
@@ -79,7 +79,7 @@ def _report(table, out: Path) -> str:
     shown = table[['R', 'G', 'B', 'scale', 'width', 'style', 'digit']].to_string(
         formatters={'digit': '{:.0%}'.format}, float_format='{:.3f}'.format)
     return (f'\nWhat the codes know (linear probes; style: mean absolute error, digit: accuracy)\n\n{shown}\n\n'
-            'Disentangled: e knows the style and not the digit, z knows the digit and not the style.\n'
+            'Disentangled codes would give e a small style error and the digit at chance, and z the reverse.\n'
             f'Picture, table and weights are in {out}')
 
 # %% ../nbs/16_cli.ipynb #292dd145

@@ -38,7 +38,7 @@ def mix(
     k = int(len(drawn) * share)
     return torch.cat([inferred[torch.randperm(len(inferred))[:k]], drawn[k:]])
 
-# %% ../nbs/09_srbvae.ipynb #21393724
+# %% ../nbs/09_srbvae.ipynb #32e7c6f7
 class SRbVAE(RbVAE):
     "Rb-VAE trained on the symmetric objective (Eq. 6) with two discriminators (Algorithm 1)."
     name, title, watch = 'srbvae', 'sRb-VAE', ('adversarial_u', 'adversarial_r', 'discriminator')
@@ -58,7 +58,7 @@ class SRbVAE(RbVAE):
         latent_z_weight: float = 1., latent_e_weight: float = 1.,  # of (e, f), for each code
         dropout: float = .25,  # group dropout of the discriminators
         noise: float = 0.,  # Laplace scale of the generated images; 0 takes the mean, the paper has .01
-        warm_start: int = 0, ramp: int = 0,  # steps of Eq. 3 alone, then of the change into the symmetric objective
+        warm_start: int = 0, ramp: int = 0,  # steps of Eq. 3 (and the anchor), then of the change into the symmetric objective
         warm_scale: float | None = None,  # λ during the warm start, `laplace_scale` if None
         kl_weight: float = 0.,  # share of Eq. 3's KL terms that stays
         anchor_weight: float = 0.,  # of $-\\log q(\\mathbf e^r|\\mathbf x^r)$
@@ -75,6 +75,7 @@ class SRbVAE(RbVAE):
         players = {'model': [], 'discriminator': []}
         for name, p in self.named_parameters(): players['discriminator' if name.startswith('discriminator') else 'model'].append(p)
         return players
+
     def infer(self, x_u: Tensor, x_r: Tensor) -> tuple[Joint, dict[str, Posterior]]:
         "Samples of $q$, images with inferred codes; and the posteriors of all images, unlabelled first."
         n, posteriors = len(x_u), self.posteriors(torch.cat([x_u, x_r]))
@@ -143,7 +144,7 @@ class SRbVAE(RbVAE):
         weights = self.weights(step)
         return objectives | {'model': sum(weights[k] * v for k, v in terms.items() if weights[k])}, terms
 
-# %% ../nbs/09_srbvae.ipynb #84ca4e2f
+# %% ../nbs/09_srbvae.ipynb #9e164920
 @torch.no_grad()
 def latent_use_gap(
     model: SRbVAE,
@@ -154,5 +155,6 @@ def latent_use_gap(
     q, _ = model.eval().infer(x_u.to(device), x_r.to(device))
     true = model.log_ratios(q)[0]
     shuffled = {c: q._replace(**{f'{c}_u': getattr(q, f'{c}_u').roll(1, 0)}) for c in model.codes}
+    gaps = {c: float((true - model.log_ratios(j)[0]).mean()) for c, j in shuffled.items()}
     model.train(was_training)
-    return {c: float((true - model.log_ratios(j)[0]).mean()) for c, j in shuffled.items()}
+    return gaps
