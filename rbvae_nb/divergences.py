@@ -1,4 +1,4 @@
-"""The one copy of every density, divergence and logistic loss that the objectives use
+"""The one copy of every density, divergence and logistic loss that the objectives use, each checked
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/divergences.html.md"""
 
@@ -21,14 +21,16 @@ def _same_shape(**tensors: Tensor):
     shapes = {k: tuple(t.shape) for k, t in tensors.items()}
     if len(set(shapes.values())) > 1: raise ValueError(f'expected tensors of one shape, got {shapes}')
 
-# %% ../nbs/03_divergences.ipynb #761783f1
+# %% ../nbs/03_divergences.ipynb #bb9c8e90
 def sample_gaussian(
     mean: Tensor,  # (B, D)
     logvar: Tensor,  # (B, D), log σ²
+    noise: Tensor | None = None,  # (B, D), the ε; standard normal if None
 ) -> Tensor:  # (B, D), differentiable in both
     "A reparametrised sample of $\\mathcal N(\\mu,\\sigma^2)$."
-    _same_shape(mean=mean, logvar=logvar)
-    return mean + (logvar / 2).exp() * torch.randn_like(mean)
+    noise = torch.randn_like(mean) if noise is None else noise
+    _same_shape(mean=mean, logvar=logvar, noise=noise)
+    return mean + (logvar / 2).exp() * noise
 
 # %% ../nbs/03_divergences.ipynb #83851478
 def gaussian_log_density(
@@ -40,14 +42,17 @@ def gaussian_log_density(
     _same_shape(value=value, mean=mean, logvar=logvar)
     return -.5 * (math.log(2 * math.pi) + logvar + (value - mean).square() * (-logvar).exp()).sum(1)
 
-# %% ../nbs/03_divergences.ipynb #7f774d04
+# %% ../nbs/03_divergences.ipynb #2d716935
 def gaussian_kl(
-    mean: Tensor,  # (B, D)
-    logvar: Tensor,  # (B, D), log σ²
+    mean: Tensor,  # (B, D) of q
+    logvar: Tensor,  # (B, D), log σ² of q
+    p_mean: Tensor | None = None,  # (B, D) of p; zeros if None
+    p_logvar: Tensor | None = None,  # (B, D), log τ² of p; zeros if None
 ) -> Tensor:  # (B,) nats, summed over D
-    "KL from $\\mathcal N(\\mu,\\sigma^2)$ to the prior $\\mathcal N(0,I)$, summed over dimensions."
-    _same_shape(mean=mean, logvar=logvar)
-    return .5 * (mean.square() + logvar.exp() - 1 - logvar).sum(1)
+    "KL from $q=\\mathcal N(\\mu,\\sigma^2)$ to $p=\\mathcal N(\\nu,\\tau^2)$, by default the prior $\\mathcal N(0,I)$, summed over dimensions."
+    p_mean, p_logvar = (torch.zeros_like(mean) if t is None else t for t in (p_mean, p_logvar))
+    _same_shape(mean=mean, logvar=logvar, p_mean=p_mean, p_logvar=p_logvar)
+    return .5 * ((logvar.exp() + (mean - p_mean).square()) * (-p_logvar).exp() - 1 + p_logvar - logvar).sum(1)
 
 # %% ../nbs/03_divergences.ipynb #61819a80
 def batch_entropy(
