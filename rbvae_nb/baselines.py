@@ -1,4 +1,4 @@
-"""β-VAE, DIP-VAE and β-TCVAE: what each adds to the VAE, its formula above its line, checked
+"""β-VAE, DIP-VAE, β-TCVAE and sVAE: what each adds to the VAE, its formula above its line, checked
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/baselines.html.md"""
 
@@ -6,15 +6,16 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/baselines.html.md"""
 
 # %% auto #0
 __all__ = ['with_beta', 'BetaVAE', 'PenalisedVAE', 'covariance', 'dip_penalty', 'DIPVAE1', 'DIPVAE2', 'total_correlation',
-           'BetaTCVAE']
+           'BetaTCVAE', 'SVAE']
 
-# %% ../nbs/10_baselines.ipynb #355f696b
+# %% ../nbs/10_baselines.ipynb #ed49f566
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from .divergences import laplace_log_density
+from .divergences import laplace_log_density, logistic_loss, symmetric_kl
+from .networks import SIZES, Discriminator
 from .vae import VAE, Posterior
 
 # %% ../nbs/10_baselines.ipynb #1455bf43
@@ -103,3 +104,40 @@ class BetaTCVAE(PenalisedVAE):
     def penalty(self, q: Posterior, z: Tensor) -> Tensor:
         "$(\\beta-1)$ times the total correlation: it is in the KL once already."
         return (self.beta - 1) * total_correlation(q, z)
+
+# %% ../nbs/10_baselines.ipynb #4ab61777
+class SVAE(VAE):
+    "The symmetric VAE (Pu et al., 2017): J between the joints of images and codes, and both reconstruction errors."
+    name, title, watch = 'svae', 'sVAE', ('adversarial', 'reconstruction', 'discriminator')
+    presets = {
+        'small': dict(model=dict(dim_z=32, laplace_scale=1.2, **SIZES['small']),
+                      recipe=dict(steps=2000, batch_size=32, lr=1e-3, betas=(.5, .99), warmup=200)),
+        'paper': dict(model=dict(dim_z=32, laplace_scale=100., **SIZES['paper']),
+                      recipe=dict(steps=50_000, batch_size=36, lr=1e-4, betas=(.5, .99))),
+    }
+
+    def __init__(self,
+        image_size: int = 32, dim_z: int = 32, laplace_scale: float = 1.2,  # as in `VAE`
+        beta: float = 1.,  # weight of J
+        channels: tuple[int, ...] = (96, 64, 32), generator_channels: tuple[int, ...] | None = (64, 48, 24, 12),
+        n_convs: int = 1, patch: int = 2, latent_norm: bool = False,  # as in `VAE`
+        dropout: float = .25,  # group dropout of the discriminator
+    ):
+        super().__init__(image_size, dim_z, laplace_scale, beta, channels, generator_channels, n_convs, patch, latent_norm)
+        self.dropout = dropout
+        self.discriminator = Discriminator(image_size, (dim_z,), channels, n_convs, patch, dropout=dropout)
+
+    def players(self) -> dict[str, list[nn.Parameter]]:
+        "Encoder and generator minimise J; the discriminator its logistic loss."
+        return {'model': [*self.generator.parameters(), *self.encoder_z.parameters()], 'discriminator': [*self.discriminator.parameters()]}
+
+    def losses(self, x_u: Tensor, x_r: Tensor | None = None, step: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        "βJ and two reconstruction errors for the model, the logistic loss for the discriminator; `x_r` is not used."
+        q, z_hat = self.posteriors(x_u)['z'], torch.randn(len(x_u), self.dim_z, device=x_u.device)
+        z = q.sample()
+        x_rec, x_hat = self.generator(torch.cat([z, z_hat])).chunk(2)
+        d_q, d_p = self.discriminator(torch.cat([x_u, x_hat]), torch.cat([z, z_hat])).chunk(2)
+        terms = {'adversarial': symmetric_kl(d_q, d_p), 'reconstruction': -laplace_log_density(x_u, x_rec, self.laplace_scale).mean(),
+                 'latent': -self.posteriors(x_hat)['z'].log_density(z_hat).mean(), 'discriminator': logistic_loss(d_q, d_p)}
+        model = self.beta * terms['adversarial'] + terms['reconstruction'] + terms['latent']
+        return {'model': model, 'discriminator': terms['discriminator']}, terms
