@@ -7,10 +7,10 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/rbvae.html.md"""
 # %% auto #0
 __all__ = ['pyramid_log_density', 'RbVAE', 'compare']
 
-# %% ../nbs/08_rbvae.ipynb #46d42200
+# %% ../nbs/08_rbvae.ipynb #0f04bb9b
 import torch
 import torch.nn.functional as F
-from fastcore.basics import store_attr
+from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 
 from .digits import show_columns
@@ -31,7 +31,7 @@ def pyramid_log_density(
         total = total + laplace_log_density(x, mean, scale / 8 ** k)
     return total
 
-# %% ../nbs/08_rbvae.ipynb #9825b791
+# %% ../nbs/08_rbvae.ipynb #ec39a95a
 class RbVAE(Method):
     "Two codes, **z** common and **e** target, a learned $\\mathbf e^r$ for reference images, and Eq. 3 as objective."
     name, title, codes, watch = 'rbvae', 'Rb-VAE', ('z', 'e'), ('reconstruction_u', 'reconstruction_r')
@@ -62,19 +62,6 @@ class RbVAE(Method):
         "$q(\\mathbf z|\\mathbf x)$ and $q(\\mathbf e|\\mathbf x)$."
         return {'z': Posterior(*self.encoder_z(x)), 'e': Posterior(*self.encoder_e(x))}
 
-    def reconstruction(self, x: Tensor, x_hat: Tensor) -> Tensor:  # scalar, nats an image
-        "$-\\log p(\\mathbf x|\\hat{\\mathbf x})$, averaged over the batch."
-        return -pyramid_log_density(x, x_hat, self.laplace_scale, self.pyramid).mean()
-
-    def losses(self, x_u: Tensor, x_r: Tensor, step: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        "Eq. 3, its five terms by name."
-        z_u, e_u = self.posteriors(x_u).values()
-        z_r, e_r = Posterior(*self.encoder_z(x_r)), self.e_ref.expand(len(x_r), -1)
-        x_hat_u, x_hat_r = self.generator(z_u.sample(), e_u.sample()), self.generator(z_r.sample(), e_r)
-        terms = {'kl_z_u': z_u.kl().mean(), 'kl_e_u': e_u.kl().mean(), 'reconstruction_u': self.reconstruction(x_u, x_hat_u),
-                 'kl_z_r': z_r.kl().mean(), 'reconstruction_r': self.reconstruction(x_r, x_hat_r)}
-        return {'model': sum(terms.values())}, terms
-
     def with_reference(self, images: Tensor) -> Tensor:  # (N, 3, H, H)
         "Decode the images' **z** with $\\mathbf e^r$: what they look like without the target factors."
         z = self.encode(images)['z']
@@ -88,15 +75,33 @@ class RbVAE(Method):
         e, z = self.encode(e_from)['e'], self.encode(z_from)['z']
         return self.decode(z=z, e=e.expand(len(z), -1))
 
-    def pictures(self, images: Tensor) -> dict[str, Tensor]:  # title: images
-        "The rows in which one sees whether the codes are disentangled."
-        n, draw = len(images), torch.Generator().manual_seed(0)
-        return {'input': images, 'reconstruction': self.reconstruct(images),
-                'z with e_ref': self.with_reference(images),
-                'the same e': self.transfer(images[:1], images),
-                'e of the left one': self.transfer(images.roll(1, 0), images),
-                'random z and e': self.random(n, draw),
-                'random z, e_ref': self.decode(z=torch.randn(n, self.dim_z, generator=draw), e=self.e_ref.detach().cpu().expand(n, -1))}
+# %% ../nbs/08_rbvae.ipynb #2189d266
+@patch
+def reconstruction(self: RbVAE, x: Tensor, x_hat: Tensor) -> Tensor:  # scalar, nats an image
+    "$-\\log p(\\mathbf x|\\hat{\\mathbf x})$, averaged over the batch."
+    return -pyramid_log_density(x, x_hat, self.laplace_scale, self.pyramid).mean()
+
+@patch
+def losses(self: RbVAE, x_u: Tensor, x_r: Tensor, step: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    "Eq. 3, its five terms by name."
+    z_u, e_u = self.posteriors(x_u).values()
+    z_r, e_r = Posterior(*self.encoder_z(x_r)), self.e_ref.expand(len(x_r), -1)
+    x_hat_u, x_hat_r = self.generator(z_u.sample(), e_u.sample()), self.generator(z_r.sample(), e_r)
+    terms = {'kl_z_u': z_u.kl().mean(), 'kl_e_u': e_u.kl().mean(), 'reconstruction_u': self.reconstruction(x_u, x_hat_u),
+             'kl_z_r': z_r.kl().mean(), 'reconstruction_r': self.reconstruction(x_r, x_hat_r)}
+    return {'model': sum(terms.values())}, terms
+
+# %% ../nbs/08_rbvae.ipynb #881ebaed
+@patch
+def pictures(self: RbVAE, images: Tensor) -> dict[str, Tensor]:  # title: images
+    "The rows in which one sees whether the codes are disentangled."
+    n, draw = len(images), torch.Generator().manual_seed(0)
+    return {'input': images, 'reconstruction': self.reconstruct(images),
+            'z with e_ref': self.with_reference(images),
+            'the same e': self.transfer(images[:1], images),
+            'e of the left one': self.transfer(images.roll(1, 0), images),
+            'random z and e': self.random(n, draw),
+            'random z, e_ref': self.decode(z=torch.randn(n, self.dim_z, generator=draw), e=self.e_ref.detach().cpu().expand(n, -1))}
 
 # %% ../nbs/08_rbvae.ipynb #1dd2f741
 def compare(

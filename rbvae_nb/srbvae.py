@@ -7,11 +7,11 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/srbvae.html.md"""
 # %% auto #0
 __all__ = ['Joint', 'mix', 'damp', 'SRbVAE', 'latent_use_gap']
 
-# %% ../nbs/09_srbvae.ipynb #f515f91a
+# %% ../nbs/09_srbvae.ipynb #e66591c3
 from typing import NamedTuple
 
 import torch
-from fastcore.basics import store_attr
+from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 
 from .divergences import batch_entropy, logistic_loss, symmetric_kl
@@ -46,7 +46,7 @@ def damp(
     "The same values, with a share of the gradient."
     return share * x + (1 - share) * x.detach()
 
-# %% ../nbs/09_srbvae.ipynb #9a9c7d0a
+# %% ../nbs/09_srbvae.ipynb #aa913319
 class SRbVAE(RbVAE):
     "Rb-VAE trained on the symmetric objective (Eq. 6) with two discriminators (Algorithm 1)."
     name, title, watch = 'srbvae', 'sRb-VAE', ('adversarial_u', 'adversarial_r', 'discriminator')
@@ -85,74 +85,88 @@ class SRbVAE(RbVAE):
         for name, p in self.named_parameters(): players['discriminator' if name.startswith('discriminator') else 'model'].append(p)
         return players
 
-    def infer(self, x_u: Tensor, x_r: Tensor) -> tuple[Joint, dict[str, Posterior]]:
-        "Samples of $q$, images with inferred codes; and the posteriors of all images, unlabelled first."
-        n, posteriors = len(x_u), self.posteriors(torch.cat([x_u, x_r]))
-        z, e = (p.sample() for p in posteriors.values())
-        return Joint(x_u, z[:n], e[:n], x_r, z[n:]), posteriors
+# %% ../nbs/09_srbvae.ipynb #91401cc7
+@patch
+def infer(self: SRbVAE, x_u: Tensor, x_r: Tensor) -> tuple[Joint, dict[str, Posterior]]:
+    "Samples of $q$, images with inferred codes; and the posteriors of all images, unlabelled first."
+    n, posteriors = len(x_u), self.posteriors(torch.cat([x_u, x_r]))
+    z, e = (p.sample() for p in posteriors.values())
+    return Joint(x_u, z[:n], e[:n], x_r, z[n:]), posteriors
 
-    def imagine(self, q: Joint) -> tuple[Joint, tuple[Tensor, Tensor]]:
-        "Samples of $p$, drawn codes with generated images, where a share of the codes is taken from `q`; and $\\mathbf z_u,\\mathbf z_r$ with their gradients."
-        z_u, z_r = (mix(torch.randn_like(a), b, self.aggregate) for a, b in ((q.z_u, q.z_r), (q.z_r, q.z_u)))
-        e_u = mix(torch.randn_like(q.e_u), q.e_u, self.aggregate).detach()
-        x_u, x_r = self.generate(z_u.detach(), e_u, z_r.detach())
-        if self.noise: x_u, x_r = (torch.distributions.Laplace(x, self.noise, validate_args=False).rsample() for x in (x_u, x_r))
-        return Joint(x_u, z_u.detach(), e_u, x_r, z_r.detach()), (z_u, z_r)
+@patch
+def imagine(self: SRbVAE, q: Joint) -> tuple[Joint, tuple[Tensor, Tensor]]:
+    "Samples of $p$, drawn codes with generated images, where a share of the codes is taken from `q`; and $\\mathbf z_u,\\mathbf z_r$ with their gradients."
+    z_u, z_r = (mix(torch.randn_like(a), b, self.aggregate) for a, b in ((q.z_u, q.z_r), (q.z_r, q.z_u)))
+    e_u = mix(torch.randn_like(q.e_u), q.e_u, self.aggregate).detach()
+    x_u, x_r = self.generate(z_u.detach(), e_u, z_r.detach())
+    if self.noise: x_u, x_r = (torch.distributions.Laplace(x, self.noise, validate_args=False).rsample() for x in (x_u, x_r))
+    return Joint(x_u, z_u.detach(), e_u, x_r, z_r.detach()), (z_u, z_r)
 
-    def generate(self, z_u: Tensor, e_u: Tensor, z_r: Tensor) -> tuple[Tensor, Tensor]:
-        "Images of both streams; reference images have $\\mathbf e=\\mathbf e^r$."
-        e = torch.cat([e_u, self.e_ref.expand(len(z_r), -1)])
-        return self.generator(torch.cat([z_u, z_r]), e).split([len(z_u), len(z_r)])
+@patch
+def generate(self: SRbVAE, z_u: Tensor, e_u: Tensor, z_r: Tensor) -> tuple[Tensor, Tensor]:
+    "Images of both streams; reference images have $\\mathbf e=\\mathbf e^r$."
+    e = torch.cat([e_u, self.e_ref.expand(len(z_r), -1)])
+    return self.generator(torch.cat([z_u, z_r]), e).split([len(z_u), len(z_r)])
 
-    def log_ratios(self, joint: Joint) -> tuple[Tensor, Tensor]:
-        "$d_\\xi(\\mathbf x,\\mathbf z,\\mathbf e)$ and $d_\\gamma(\\mathbf x,\\mathbf z)$, the estimates of $\\log q/p$, (B,) each."
-        return self.discriminator_u(joint.x_u, joint.z_u, joint.e_u), self.discriminator_r(joint.x_r, joint.z_r)
+@patch
+def log_ratios(self: SRbVAE, joint: Joint) -> tuple[Tensor, Tensor]:
+    "$d_\\xi(\\mathbf x,\\mathbf z,\\mathbf e)$ and $d_\\gamma(\\mathbf x,\\mathbf z)$, the estimates of $\\log q/p$, (B,) each."
+    return self.discriminator_u(joint.x_u, joint.z_u, joint.e_u), self.discriminator_r(joint.x_r, joint.z_r)
 
-    def image_terms(self, q: Joint, posteriors: dict[str, Posterior], scale: float) -> dict[str, Tensor]:
-        "(c), (d), the KL terms of Eq. 3, and the anchor."
-        n, (x_u, x_r) = len(q.x_u), self.generate(q.z_u, q.e_u, q.z_r)
-        at_reference = Posterior(*(t[n:] for t in posteriors['e']))
-        return {
-            'reconstruction_u': -pyramid_log_density(q.x_u, x_u, scale, self.pyramid).mean(),  # (c)
-            'reconstruction_r': -pyramid_log_density(q.x_r, x_r, scale, self.pyramid).mean(),  # (d)
-            'kl': posteriors['z'].kl().mean() * 2 + posteriors['e'].kl()[:n].mean(),  # z in both streams, e in one
-            'anchor': -at_reference.log_density(self.e_ref.expand(n, -1)).mean(),
-        }
+# %% ../nbs/09_srbvae.ipynb #126a32c5
+@patch
+def image_terms(self: SRbVAE, q: Joint, posteriors: dict[str, Posterior], scale: float) -> dict[str, Tensor]:
+    "(c), (d), the KL terms of Eq. 3, and the anchor."
+    n, (x_u, x_r) = len(q.x_u), self.generate(q.z_u, q.e_u, q.z_r)
+    at_reference = Posterior(*(t[n:] for t in posteriors['e']))
+    return {
+        'reconstruction_u': -pyramid_log_density(q.x_u, x_u, scale, self.pyramid).mean(),  # (c)
+        'reconstruction_r': -pyramid_log_density(q.x_r, x_r, scale, self.pyramid).mean(),  # (d)
+        'kl': posteriors['z'].kl().mean() * 2 + posteriors['e'].kl()[:n].mean(),  # z in both streams, e in one
+        'anchor': -at_reference.log_density(self.e_ref.expand(n, -1)).mean(),
+    }
 
-    def code_terms(self, p: Joint, z: tuple[Tensor, Tensor], q: Joint) -> dict[str, Tensor]:
-        "(e), (f): the codes of generated images, read back; and the entropy of the inferred codes among them."
-        x_u, x_r = (damp(x, self.code_gradient) for x in (p.x_u, p.x_r))
-        z_u, z_r = (-Posterior(*self.encoder_z(torch.cat([x_u, x_r]))).log_density(torch.cat(z))).chunk(2)
-        e_u = -Posterior(*self.encoder_e(x_u)).log_density(p.e_u)
-        return {'latent_z_u': z_u.mean(), 'latent_e_u': e_u.mean(), 'latent_z_r': z_r.mean(),  # (e), (e), (f)
-                'entropy': batch_entropy(q.z_u) + batch_entropy(q.z_r)}
+# %% ../nbs/09_srbvae.ipynb #9afaa445
+@patch
+def code_terms(self: SRbVAE, p: Joint, z: tuple[Tensor, Tensor], q: Joint) -> dict[str, Tensor]:
+    "(e), (f): the codes of generated images, read back; and the entropy of the inferred codes among them."
+    x_u, x_r = (damp(x, self.code_gradient) for x in (p.x_u, p.x_r))
+    z_u, z_r = (-Posterior(*self.encoder_z(torch.cat([x_u, x_r]))).log_density(torch.cat(z))).chunk(2)
+    e_u = -Posterior(*self.encoder_e(x_u)).log_density(p.e_u)
+    return {'latent_z_u': z_u.mean(), 'latent_e_u': e_u.mean(), 'latent_z_r': z_r.mean(),  # (e), (e), (f)
+            'entropy': batch_entropy(q.z_u) + batch_entropy(q.z_r)}
 
-    def weights(self, step: int) -> dict[str, float]:
-        "Weight of each term in the model's objective at a step."
-        t = self.share(step)
-        z, e = t * self.latent_z_weight, t * self.latent_e_weight
-        return dict(reconstruction_u=1., reconstruction_r=1., kl=1 - t + t * self.kl_weight, anchor=self.anchor_weight,
-                    adversarial_u=t * self.adversarial_weight, adversarial_r=t * self.adversarial_weight,
-                    latent_z_u=z, latent_e_u=e, latent_z_r=z, entropy=-z * self.aggregate * self.entropy_weight, discriminator=0.)
+# %% ../nbs/09_srbvae.ipynb #3c65a271
+@patch
+def share(self: SRbVAE, step: int) -> float:
+    "0 during the warm start, then linearly to 1: the share of the symmetric objective."
+    return min(1., max(0., (step - self.warm_start) / self.ramp)) if self.ramp else float(step >= self.warm_start)
 
-    def share(self, step: int) -> float:
-        "0 during the warm start, then linearly to 1: the share of the symmetric objective."
-        return min(1., max(0., (step - self.warm_start) / self.ramp)) if self.ramp else float(step >= self.warm_start)
+@patch
+def weights(self: SRbVAE, step: int) -> dict[str, float]:
+    "Weight of each term in the model's objective at a step."
+    t = self.share(step)
+    z, e = t * self.latent_z_weight, t * self.latent_e_weight
+    return dict(reconstruction_u=1., reconstruction_r=1., kl=1 - t + t * self.kl_weight, anchor=self.anchor_weight,
+                adversarial_u=t * self.adversarial_weight, adversarial_r=t * self.adversarial_weight,
+                latent_z_u=z, latent_e_u=e, latent_z_r=z, entropy=-z * self.aggregate * self.entropy_weight, discriminator=0.)
 
-    def losses(self, x_u: Tensor, x_r: Tensor, step: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        "The six losses (a to f) for the model, the logistic loss for the discriminators."
-        t, (q, posteriors) = self.share(step), self.infer(x_u, x_r)
-        terms = self.image_terms(q, posteriors, (self.warm_scale or self.laplace_scale) ** (1 - t) * self.laplace_scale ** t)
-        objectives = {}
-        if t > 0:
-            p, z = self.imagine(q)
-            d_u, d_r = self.log_ratios(Joint(*(torch.cat(parts) for parts in zip(q, p))))
-            (u_q, u_p), (r_q, r_p) = d_u.chunk(2), d_r.chunk(2)
-            terms |= {'adversarial_u': symmetric_kl(u_q, u_p), 'adversarial_r': symmetric_kl(r_q, r_p)}  # (a), (b)
-            terms |= self.code_terms(p, z, q)
-            objectives['discriminator'] = terms['discriminator'] = logistic_loss(u_q, u_p) + logistic_loss(r_q, r_p)
-        weights = self.weights(step)
-        return objectives | {'model': sum(weights[k] * v for k, v in terms.items() if weights[k])}, terms
+# %% ../nbs/09_srbvae.ipynb #e2b268ee
+@patch
+def losses(self: SRbVAE, x_u: Tensor, x_r: Tensor, step: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    "The six losses (a to f) for the model, the logistic loss for the discriminators."
+    t, (q, posteriors) = self.share(step), self.infer(x_u, x_r)
+    terms = self.image_terms(q, posteriors, (self.warm_scale or self.laplace_scale) ** (1 - t) * self.laplace_scale ** t)
+    objectives = {}
+    if t > 0:
+        p, z = self.imagine(q)
+        d_u, d_r = self.log_ratios(Joint(*(torch.cat(parts) for parts in zip(q, p))))
+        (u_q, u_p), (r_q, r_p) = d_u.chunk(2), d_r.chunk(2)
+        terms |= {'adversarial_u': symmetric_kl(u_q, u_p), 'adversarial_r': symmetric_kl(r_q, r_p)}  # (a), (b)
+        terms |= self.code_terms(p, z, q)
+        objectives['discriminator'] = terms['discriminator'] = logistic_loss(u_q, u_p) + logistic_loss(r_q, r_p)
+    weights = self.weights(step)
+    return objectives | {'model': sum(weights[k] * v for k, v in terms.items() if weights[k])}, terms
 
 # %% ../nbs/09_srbvae.ipynb #9e164920
 @torch.no_grad()

@@ -7,11 +7,11 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/derivation.html.md"""
 # %% auto #0
 __all__ = ['chain', 'pick', 'Joints', 'LinearGaussian', 'corners', 'piles', 'truth']
 
-# %% ../nbs/03a_derivation.ipynb #1043a4fc
+# %% ../nbs/03a_derivation.ipynb #bbf2aea5
 from typing import NamedTuple
 
 import torch
-from fastcore.basics import store_attr
+from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
@@ -46,7 +46,7 @@ class Joints(NamedTuple):
     q_r: MultivariateNormal
     p_r: MultivariateNormal
 
-# %% ../nbs/03a_derivation.ipynb #adb51a7d
+# %% ../nbs/03a_derivation.ipynb #77a01697
 class LinearGaussian(nn.Module):
     "Rb-VAE with linear networks and Gaussian noise: every density, divergence and log-ratio is known exactly."
     def __init__(self,
@@ -75,25 +75,29 @@ class LinearGaussian(nn.Module):
         "An image of z and e, reparametrised; `noise` as in `sample_gaussian`."
         return sample_gaussian(*self.likelihood(z, e), noise)
 
-    def joints(self,
-        data_u: MultivariateNormal, data_r: MultivariateNormal,  # $p^u(\mathbf x)$ and $p^r(\mathbf x)$
-    ) -> Joints:
-        "The exact distributions of both sides."
-        sizes = {len(data_u.mean), len(data_r.mean)}
-        if sizes != {self.dim_x}: raise ValueError(f'expected data of {self.dim_x} dimensions, got {sorted(sizes)}')
-        z, e, noise = self.e_ref.new_zeros(self.dim_z), torch.zeros_like(self.e_ref), torch.full_like(data_u.mean, self.noise ** 2)
-        prior = torch.cat([z, e]), torch.cat([z + 1, e + 1]).diag()  # mean and covariance of both codes
-        at_e_ref = torch.cat([z, self.e_ref]), torch.cat([z + 1, e]).diag()  # e has no variance
-        q_u, q_r = (chain(d.mean, d.covariance_matrix, self.encoder, self.logvar.exp()) for d in (data_u, data_r))
-        p_u, p_r = (chain(*codes, self.generator, noise) for codes in (prior, at_e_ref))
-        x, z, e = torch.arange(len(q_u[0])).split([self.dim_x, self.dim_z, self.dim_e])  # q has them in this order
-        z_p, e_p, x_p = torch.arange(len(p_u[0])).split([self.dim_z, self.dim_e, self.dim_x])  # p in this
-        return Joints(pick(q_u, x, z, e), pick(p_u, x_p, z_p, e_p), pick(q_r, x, z), pick(p_r, x_p, z_p))
+# %% ../nbs/03a_derivation.ipynb #df12be18
+@patch
+def joints(self: LinearGaussian,
+    data_u: MultivariateNormal, data_r: MultivariateNormal,  # $p^u(\mathbf x)$ and $p^r(\mathbf x)$
+) -> Joints:
+    "The exact distributions of both sides."
+    sizes = {len(data_u.mean), len(data_r.mean)}
+    if sizes != {self.dim_x}: raise ValueError(f'expected data of {self.dim_x} dimensions, got {sorted(sizes)}')
+    z, e, noise = self.e_ref.new_zeros(self.dim_z), torch.zeros_like(self.e_ref), torch.full_like(data_u.mean, self.noise ** 2)
+    prior = torch.cat([z, e]), torch.cat([z + 1, e + 1]).diag()  # mean and covariance of both codes
+    at_e_ref = torch.cat([z, self.e_ref]), torch.cat([z + 1, e]).diag()  # e has no variance
+    q_u, q_r = (chain(d.mean, d.covariance_matrix, self.encoder, self.logvar.exp()) for d in (data_u, data_r))
+    p_u, p_r = (chain(*codes, self.generator, noise) for codes in (prior, at_e_ref))
+    x, z, e = torch.arange(len(q_u[0])).split([self.dim_x, self.dim_z, self.dim_e])  # q has them in this order
+    z_p, e_p, x_p = torch.arange(len(p_u[0])).split([self.dim_z, self.dim_e, self.dim_x])  # p in this
+    return Joints(pick(q_u, x, z, e), pick(p_u, x_p, z_p, e_p), pick(q_r, x, z), pick(p_r, x_p, z_p))
 
-    def divergences(self, data_u: MultivariateNormal, data_r: MultivariateNormal) -> tuple[Tensor, Tensor]:
-        "$\\mathrm{KL}(q\\|p)$ and $\\mathrm{KL}(p\\|q)$ over both streams, the ½ of $p(y)$ included; Eq. 4 is their sum."
-        q_u, p_u, q_r, p_r = self.joints(data_u, data_r)
-        return (kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r)) / 2, (kl_divergence(p_u, q_u) + kl_divergence(p_r, q_r)) / 2
+# %% ../nbs/03a_derivation.ipynb #13de114e
+@patch
+def divergences(self: LinearGaussian, data_u: MultivariateNormal, data_r: MultivariateNormal) -> tuple[Tensor, Tensor]:
+    "$\\mathrm{KL}(q\\|p)$ and $\\mathrm{KL}(p\\|q)$ over both streams, the ½ of $p(y)$ included; Eq. 4 is their sum."
+    q_u, p_u, q_r, p_r = self.joints(data_u, data_r)
+    return (kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r)) / 2, (kl_divergence(p_u, q_u) + kl_divergence(p_r, q_r)) / 2
 
 # %% ../nbs/03a_derivation.ipynb #a212a3d3
 def corners(

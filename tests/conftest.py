@@ -4,19 +4,6 @@ import pytest
 EXIT = pytest.StashKey[int]()
 
 
-def pytest_addoption(parser) -> None:
-    """What takes minutes and is run by hand."""
-    parser.addoption('--mutations', action='store_true', help='plant mistakes in the functions of the mathematics lessons')
-
-
-def pytest_collection_modifyitems(config, items) -> None:
-    """Leave tests marked `mutations` out unless they are asked for."""
-    if config.getoption('--mutations'): return
-    left_out = [item for item in items if item.get_closest_marker('mutations')]
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
-
-
 def count(reporter, *outcomes: str) -> int:
     """How many reports ended in any of `outcomes`."""
     return sum(len(reporter.stats.get(outcome, [])) for outcome in outcomes)

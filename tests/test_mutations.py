@@ -1,6 +1,6 @@
 """The mathematics lessons notice mistakes: each planted in an exported function, one at a time, must make a cell fail.
 
-A few minutes, so only on request: `pytest tests/test_mutations.py --mutations`.
+A few minutes, so only on request: `pytest -m mutations`.
 """
 import json
 import os
@@ -60,14 +60,18 @@ MISTAKES = {
         'chain': [('var.diag()', 'var.sqrt().diag()'), ('+ var.diag()', '- var.diag()'), ('torch.cat([mean, layer(mean)])', 'torch.cat([mean, layer(0 * mean)])'),
                   ('down @ layer.weight.T', 'down @ down.T'), ('layer.weight @ cov', '-layer.weight @ cov')],
         'LinearGaussian': [
-            ('self.noise ** 2).log()', 'self.noise).log()'), ('chain(d.mean, d.covariance_matrix, self.encoder, self.logvar.exp())', 'chain(d.mean, d.covariance_matrix, self.encoder, (self.logvar / 2).exp())'),
+            ('self.noise ** 2).log()', 'self.noise).log()'), ('torch.cat([z, e], 1)', 'torch.cat([e, z], 1)'),
+            ('.split([self.dim_z, self.dim_e], 1)', '.split([self.dim_e, self.dim_z], 1)[::-1]')],
+        'joints': [
+            ('self.encoder, self.logvar.exp())', 'self.encoder, (self.logvar / 2).exp())'),
             ('torch.full_like(data_u.mean, self.noise ** 2)', 'torch.full_like(data_u.mean, self.noise)'), ('torch.cat([z + 1, e + 1])', 'torch.cat([z + 1, e + 2])'),
             ('torch.cat([z, self.e_ref])', 'torch.cat([z, -self.e_ref])'), ('torch.cat([z + 1, e]).diag()', 'torch.cat([z + 1, e + 1]).diag()'),
-            ('.split([self.dim_z, self.dim_e, self.dim_x])', '.split([self.dim_x, self.dim_z, self.dim_e])'),
-            ('torch.cat([z, e], 1)', 'torch.cat([e, z], 1)'), ('.split([self.dim_z, self.dim_e], 1)', '.split([self.dim_e, self.dim_z], 1)[::-1]'),
+            ('.split([self.dim_z, self.dim_e, self.dim_x])', '.split([self.dim_x, self.dim_z, self.dim_e])')],
+        'divergences': [
             ('return (kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r)) / 2', 'return (kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r))'),
             ('(kl_divergence(p_u, q_u) + kl_divergence(p_r, q_r)) / 2', '(kl_divergence(p_u, q_u) - kl_divergence(p_r, q_r)) / 2'),
-            ('(kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r)) / 2, (kl_divergence(p_u, q_u)', '(kl_divergence(p_u, q_u) + kl_divergence(q_r, p_r)) / 2, (kl_divergence(q_u, p_u)')],
+            ('(kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r)) / 2, (kl_divergence(p_u, q_u)',
+             '(kl_divergence(p_u, q_u) + kl_divergence(q_r, p_r)) / 2, (kl_divergence(q_u, p_u)')],
         'pick': [('cov[i][:, i]', 'cov[i][:, i.sort().values]'), ('mean[i]', 'mean[i.sort().values]')],
         'corners': [('[-1., 1.]', '[0., 1.]'), ('[-1., 1.]', '[-2., 2.]'), ('[-1., 1.]', '[1., 1.]')],
         'piles': [('1 + noise ** 2', '1 + noise'), ('MultivariateNormal(0 * mean', 'MultivariateNormal(mean'), ('[s, noise ** 2]', '[s, noise]'), ('[0., reference]', '[0., -reference]')],
