@@ -31,7 +31,7 @@ def pyramid_log_density(
         total = total + laplace_log_density(x, mean, scale / 8 ** k)
     return total
 
-# %% ../nbs/08_rbvae.ipynb #ec39a95a
+# %% ../nbs/08_rbvae.ipynb #da2d6cef
 class RbVAE(Method):
     "Two codes, **z** common and **e** target, a learned $\\mathbf e^r$ for reference images, and Eq. 3 as objective."
     name, title, codes, watch = 'rbvae', 'Rb-VAE', ('z', 'e'), ('reconstruction_u', 'reconstruction_r')
@@ -58,10 +58,6 @@ class RbVAE(Method):
         self.encoder_e = Encoder(image_size, dim_e, channels, n_convs, patch)
         self.e_ref = nn.Parameter(torch.zeros(dim_e))
 
-    def posteriors(self, x: Tensor) -> dict[str, Posterior]:
-        "$q(\\mathbf z|\\mathbf x)$ and $q(\\mathbf e|\\mathbf x)$."
-        return {'z': Posterior(*self.encoder_z(x)), 'e': Posterior(*self.encoder_e(x))}
-
     def with_reference(self, images: Tensor) -> Tensor:  # (N, 3, H, H)
         "Decode the images' **z** with $\\mathbf e^r$: what they look like without the target factors."
         z = self.encode(images)['z']
@@ -75,7 +71,12 @@ class RbVAE(Method):
         e, z = self.encode(e_from)['e'], self.encode(z_from)['z']
         return self.decode(z=z, e=e.expand(len(z), -1))
 
-# %% ../nbs/08_rbvae.ipynb #2189d266
+# %% ../nbs/08_rbvae.ipynb #bd11ef13
+@patch
+def posteriors(self: RbVAE, x: Tensor) -> dict[str, Posterior]:
+    "$q(\\mathbf z|\\mathbf x)$ and $q(\\mathbf e|\\mathbf x)$."
+    return {'z': Posterior(*self.encoder_z(x)), 'e': Posterior(*self.encoder_e(x))}
+
 @patch
 def reconstruction(self: RbVAE, x: Tensor, x_hat: Tensor) -> Tensor:  # scalar, nats an image
     "$-\\log p(\\mathbf x|\\hat{\\mathbf x})$, averaged over the batch."
