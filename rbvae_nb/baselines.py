@@ -1,4 +1,4 @@
-"""β-VAE, DIP-VAE, β-TCVAE and sVAE: what each adds to the VAE, its formula above its line, checked
+"""β-VAE, DIP-VAE, β-TCVAE, sVAE and Mathieu et al.: what each adds, its formula above its line, checked
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/baselines.html.md"""
 
@@ -6,19 +6,24 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/baselines.html.md"""
 
 # %% auto #0
 __all__ = ['with_beta', 'BetaVAE', 'PenalisedVAE', 'covariance', 'dip_penalty', 'DIPVAE1', 'DIPVAE2', 'total_correlation',
-           'BetaTCVAE', 'SVAE']
+           'BetaTCVAE', 'SVAE', 'Mathieu']
 
-# %% ../nbs/10_baselines.ipynb #ed49f566
+# %% ../nbs/10_baselines.ipynb #a79578a4
 import math
 
 import torch
+import torch.nn.functional as F
+from fastcore.basics import patch
+from fastcore.meta import delegates
 from torch import Tensor, nn
 
-from .divergences import laplace_log_density, logistic_loss, symmetric_kl
+from .divergences import logistic_loss, symmetric_kl
 from .networks import SIZES, Discriminator
-from .vae import VAE, Posterior
+from .rbvae import RbVAE
+from .srbvae import mix
+from .vae import RECIPES, VAE, Posterior
 
-# %% ../nbs/10_baselines.ipynb #1455bf43
+# %% ../nbs/10_baselines.ipynb #2754001f
 def with_beta(
     beta: float,  # weight of what a method regularises
 ) -> dict[str, dict]:
@@ -27,13 +32,13 @@ def with_beta(
 
 class BetaVAE(VAE):
     "The VAE with its KL weighed by β > 1 (Higgins et al., 2017)."
-    name, title = 'beta_vae', 'β-VAE'
+    name, title, knob = 'beta_vae', 'β-VAE', 'beta'
     presets = with_beta(4.)
 
-# %% ../nbs/10_baselines.ipynb #164ce40c
+# %% ../nbs/10_baselines.ipynb #d788bf89
 class PenalisedVAE(VAE):
     "The VAE with a penalty on its codes, weighed by `beta`."
-    watch = ('reconstruction', 'kl', 'penalty')
+    watch, knob = ('reconstruction', 'kl', 'penalty'), 'beta'
 
     def penalty(self,
         q: Posterior,  # of a batch of images, (B, D) each
@@ -46,7 +51,7 @@ class PenalisedVAE(VAE):
         "Those of the VAE, and the penalty; `x_r` is not used."
         q = self.posteriors(x_u)['z']
         z = q.sample()
-        terms = {'kl': q.kl().mean(), 'reconstruction': -laplace_log_density(x_u, self.generator(z), self.laplace_scale).mean(), 'penalty': self.penalty(q, z)}
+        terms = {'kl': q.kl().mean(), 'reconstruction': self.reconstruction(x_u, self.generator(z)), 'penalty': self.penalty(q, z)}
         return {'model': sum(terms.values())}, terms
 
 # %% ../nbs/10_baselines.ipynb #6b341cab
@@ -105,27 +110,23 @@ class BetaTCVAE(PenalisedVAE):
         "$(\\beta-1)$ times the total correlation: it is in the KL once already."
         return (self.beta - 1) * total_correlation(q, z)
 
-# %% ../nbs/10_baselines.ipynb #4ab61777
+# %% ../nbs/10_baselines.ipynb #fe8b9535
+@delegates()
 class SVAE(VAE):
     "The symmetric VAE (Pu et al., 2017): J between the joints of images and codes, and both reconstruction errors."
-    name, title, watch = 'svae', 'sVAE', ('adversarial', 'reconstruction', 'discriminator')
+    name, title, watch, knob = 'svae', 'sVAE', ('adversarial', 'reconstruction', 'discriminator'), 'beta'
     presets = {
-        'small': dict(model=dict(dim_z=32, laplace_scale=1.2, **SIZES['small']),
-                      recipe=dict(steps=2000, batch_size=32, lr=1e-3, betas=(.5, .99), warmup=200)),
-        'paper': dict(model=dict(dim_z=32, laplace_scale=100., **SIZES['paper']),
-                      recipe=dict(steps=50_000, batch_size=36, lr=1e-4, betas=(.5, .99))),
+        'small': VAE.presets['small'],
+        'paper': dict(model=dict(dim_z=32, laplace_scale=100., **SIZES['paper']), recipe=RECIPES['paper']),
     }
 
     def __init__(self,
-        image_size: int = 32, dim_z: int = 32, laplace_scale: float = 1.2,  # as in `VAE`
-        beta: float = 1.,  # weight of J
-        channels: tuple[int, ...] = (96, 64, 32), generator_channels: tuple[int, ...] | None = (64, 48, 24, 12),
-        n_convs: int = 1, patch: int = 2, latent_norm: bool = False,  # as in `VAE`
         dropout: float = .25,  # group dropout of the discriminator
+        **kwargs,  # as for `VAE`; `beta` weighs J
     ):
-        super().__init__(image_size, dim_z, laplace_scale, beta, channels, generator_channels, n_convs, patch, latent_norm)
+        super().__init__(**kwargs)
         self.dropout = dropout
-        self.discriminator = Discriminator(image_size, (dim_z,), channels, n_convs, patch, dropout=dropout)
+        self.discriminator = Discriminator(self.image_size, (self.dim_z,), self.channels, self.n_convs, self.patch, dropout=dropout)
 
     def players(self) -> dict[str, list[nn.Parameter]]:
         "Encoder and generator minimise J; the discriminator its logistic loss."
@@ -137,7 +138,60 @@ class SVAE(VAE):
         z = q.sample()
         x_rec, x_hat = self.generator(torch.cat([z, z_hat])).chunk(2)
         d_q, d_p = self.discriminator(torch.cat([x_u, x_hat]), torch.cat([z, z_hat])).chunk(2)
-        terms = {'adversarial': symmetric_kl(d_q, d_p), 'reconstruction': -laplace_log_density(x_u, x_rec, self.laplace_scale).mean(),
+        terms = {'adversarial': symmetric_kl(d_q, d_p), 'reconstruction': self.reconstruction(x_u, x_rec),
                  'latent': -self.posteriors(x_hat)['z'].log_density(z_hat).mean(), 'discriminator': logistic_loss(d_q, d_p)}
         model = self.beta * terms['adversarial'] + terms['reconstruction'] + terms['latent']
         return {'model': model, 'discriminator': terms['discriminator']}, terms
+
+# %% ../nbs/10_baselines.ipynb #ab645b45
+@delegates()
+class Mathieu(RbVAE):
+    "Mathieu et al. (2016) with reference images as the one class whose pairs are known; **e** is their specified code."
+    name, title, watch, knob = 'mathieu', 'Mathieu et al.', ('reconstruction_u', 'exchange', 'discriminator'), 'adversarial_weight'
+    presets = {
+        'small': dict(model=RbVAE.presets['small']['model'] | dict(adversarial_weight=50.), recipe=RECIPES['small']),
+        'paper': dict(model=RbVAE.presets['paper']['model'] | dict(adversarial_weight=50.), recipe=RECIPES['paper']),
+    }
+
+    def __init__(self,
+        adversarial_weight: float = 50.,  # of the generator's adversarial loss, w in the formula
+        dropout: float = .25,  # group dropout of the discriminator
+        **kwargs,  # as for `RbVAE`
+    ):
+        super().__init__(**kwargs)
+        self.adversarial_weight, self.dropout = adversarial_weight, dropout
+        self.discriminator = Discriminator(self.image_size, (1,), self.channels, self.n_convs, self.patch, dropout=dropout)
+        del self.e_ref  # not learned here: running averages describe where the codes e lie
+        for name, value in dict(e_ref=0., e_mean=0., e_std=1.).items(): self.register_buffer(name, torch.full((self.dim_e,), value))
+
+    def players(self) -> dict[str, list[nn.Parameter]]:
+        "Encoders and generator; the discriminator."
+        return {'model': [p for n, p in self.named_parameters() if not n.startswith('discriminator')], 'discriminator': [*self.discriminator.parameters()]}
+
+    def random(self, n: int, generator: torch.Generator | None = None) -> Tensor:  # (n, 3, H, H)
+        "Images from **z** of the prior, and **e** of a Gaussian with the moments that unlabelled images have."
+        z, e = (torch.randn(n, d, generator=generator) for d in (self.dim_z, self.dim_e))
+        return self.decode(z=z, e=self.e_mean.cpu() + e * self.e_std.cpu())
+
+# %% ../nbs/10_baselines.ipynb #1071a6c8
+@patch
+def follow(self: Mathieu, e_u: Tensor, e_r: Tensor, share: float = .02):
+    "Move the running averages towards a batch."
+    with torch.no_grad():
+        for kept, now in ((self.e_ref, e_r.mean(0)), (self.e_mean, e_u.mean(0)), (self.e_std, e_u.std(0))): kept.lerp_(now.float(), share)
+
+@patch
+def losses(self: Mathieu, x_u: Tensor, x_r: Tensor, step: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    "(i) to (iii), the KL and the adversarial loss for the model, the logistic loss for the discriminator."
+    n, x = len(x_u), torch.cat([x_u, x_r])
+    q, e = Posterior(*self.encoder_z(x)), self.encoder_e(x)[0]
+    z, e_r = q.sample(), e[n:]
+    own, exchanged = self.generator(torch.cat([z, z[n:]]), torch.cat([e, e_r.roll(1, 0)])).split([2 * n, n])
+    composed, y = self.generator(mix(torch.randn_like(z), z, .5), e), (torch.arange(2 * n, device=x.device) >= n).float()[:, None]
+    real, fake = self.discriminator(torch.cat([x, composed]), torch.cat([y, y])).chunk(2)
+    if self.training: self.follow(e[:n], e_r)
+    terms = {'reconstruction_u': self.reconstruction(x_u, own[:n]), 'reconstruction_r': self.reconstruction(x_r, own[n:]),
+             'exchange': self.reconstruction(x_r, exchanged), 'kl': 2 * q.kl().mean(), 'adversarial': F.softplus(-fake).mean()}
+    model = sum(terms.values()) + (self.adversarial_weight - 1) * terms['adversarial']
+    terms['discriminator'] = logistic_loss(real, fake)
+    return {'model': model, 'discriminator': terms['discriminator']}, terms

@@ -7,7 +7,7 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/srbvae.html.md"""
 # %% auto #0
 __all__ = ['Joint', 'mix', 'damp', 'SRbVAE', 'latent_use_gap']
 
-# %% ../nbs/09_srbvae.ipynb #e66591c3
+# %% ../nbs/09_srbvae.ipynb #43502bef
 from typing import NamedTuple
 
 import torch
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from .divergences import batch_entropy, logistic_loss, symmetric_kl
 from .networks import SIZES, Discriminator
-from .rbvae import RbVAE, pyramid_log_density
-from .vae import Posterior
+from .rbvae import RbVAE
+from .vae import RECIPES, Posterior, pyramid_log_density
 
 # %% ../nbs/09_srbvae.ipynb #a6a11574
 class Joint(NamedTuple):
@@ -46,16 +46,14 @@ def damp(
     "The same values, with a share of the gradient."
     return share * x + (1 - share) * x.detach()
 
-# %% ../nbs/09_srbvae.ipynb #aa913319
+# %% ../nbs/09_srbvae.ipynb #da4bc1e7
 class SRbVAE(RbVAE):
     "Rb-VAE trained on the symmetric objective (Eq. 6) with two discriminators (Algorithm 1)."
     name, title, watch = 'srbvae', 'sRb-VAE', ('adversarial_u', 'adversarial_r', 'discriminator')
     presets = {
         'small': dict(model=dict(dim_z=48, dim_e=8, laplace_scale=60., pyramid=3, adversarial_weight=1.5, latent_z_weight=.5, latent_e_weight=.5,
-                                 warm_start=1000, ramp=300, warm_scale=1.2, kl_weight=.5, anchor_weight=.1, aggregate=.5, entropy_weight=.5, code_gradient=.5, **SIZES['small']),
-                      recipe=dict(steps=5000, batch_size=32, lr=1.2e-3, betas=(.5, .99), warmup=200, decay=1500)),
-        'paper': dict(model=dict(dim_z=32, dim_e=32, laplace_scale=100., noise=.01, **SIZES['paper']),
-                      recipe=dict(steps=50_000, batch_size=36, lr=1e-4, betas=(.5, .99))),
+                                 warm_start=1000, ramp=300, warm_scale=1.2, kl_weight=.5, anchor_weight=.1, aggregate=.5, entropy_weight=.5, code_gradient=.5, **SIZES['small']), recipe=RECIPES['small']),
+        'paper': dict(model=dict(dim_z=32, dim_e=32, laplace_scale=100., noise=.01, **SIZES['paper']), recipe=RECIPES['paper']),
     }
 
     def __init__(self,

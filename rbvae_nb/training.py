@@ -6,7 +6,7 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/training.html.md"""
 
 # %% auto #0
 __all__ = ['gradient_step', 'alternating_step', 'pick_device', 'has_bfloat16', 'History', 'TrainingStopped', 'Run', 'run_state',
-           'restore_run', 'train']
+           'restore_run', 'difference', 'train']
 
 # %% ../nbs/06_training.ipynb #c5e43c22
 import json
@@ -139,12 +139,12 @@ def run_state(run: Run) -> tuple[dict[str, Tensor], dict]:
     about = dict(method=run.model.name, arguments=run.model.arguments, recipe=run.recipe, piles=piles, step=run.step, history=list(run.history))
     return tensors, json.loads(json.dumps(about))
 
-# %% ../nbs/06_training.ipynb #4f8246b0
+# %% ../nbs/06_training.ipynb #0b9e4ef6
 def restore_run(run: Run, tensors: dict[str, Tensor], about: dict):
     "Put a run back where it was; raises ValueError if the checkpoint is of another method, model, recipe or data."
     _, here = run_state(run)
     for key in ('method', 'arguments', 'recipe', 'piles'):
-        if here[key] != about[key]: raise ValueError(f'expected a checkpoint of the same {key}; {_difference(here[key], about[key])}; choose another folder')
+        if here[key] != about[key]: raise ValueError(f'expected a checkpoint of the same {key}; {difference(here[key], about[key])}; choose another folder')
     run.model.load_state_dict({k.removeprefix('model.'): v for k, v in tensors.items() if k.startswith('model.')})
     for who, optimizer in run.optimizers.items(): _restore_optimizer(optimizer, tensors, f'optimizer.{who}.')
     run.draw.set_state(tensors['random.batches'])
@@ -163,7 +163,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tens
             state.setdefault(int(i), {})[name] = torch.empty_like(like).copy_(value) if value.shape == like.shape else value
     optimizer.load_state_dict({'state': state, 'param_groups': optimizer.state_dict()['param_groups']})
 
-def _difference(ours, theirs) -> str:
+def difference(ours, theirs) -> str:
     "Where two JSON values differ, in words."
     if not isinstance(ours, dict): return f'here {ours!r}, there {theirs!r}'
     keys = [k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k)]

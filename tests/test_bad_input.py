@@ -10,6 +10,7 @@ import pytest
 import torch
 from rbvae_nb import cli, digits
 from rbvae_nb.digits import Piles, check_images, digit_styles
+from rbvae_nb.probing import digit_hits, style_errors
 from rbvae_nb.srbvae import SRbVAE
 from rbvae_nb.training import TrainingStopped, pick_device, train
 from rbvae_nb.vae import VAE, load_tensors
@@ -128,6 +129,17 @@ def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(tmp_path):
     assert all(t.isfinite().all() for t in tensors.values() if t.is_floating_point())
 
 
+def test_codes_and_factors_that_no_probe_can_be_fitted_on():
+    """Fewer images than dimensions, NaN, a factor that is constant: for lines and curves, styles and digits."""
+    rng = np.random.default_rng(0)
+    code, style, digit = rng.normal(size=(40, 6)), rng.random((40, 5)), rng.integers(0, 3, 40)
+    for curved in (False, True):
+        for fit, target in ((style_errors, style), (digit_hits, digit)):
+            with pytest.raises(ValueError, match='more probe images than code dimensions, got 6 for 6'): fit(code[:6], target[:6], code, target, curved)
+            with pytest.raises(ValueError, match='expected finite codes, got NaN'): fit(np.where(code > 2, np.nan, code) + np.nan, target, code, target, curved)
+            with pytest.raises(ValueError, match='constant ones in columns .0'): fit(code, target * 0, code, target, curved)
+
+
 def rbvae(*args: str, **kwargs) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, '-m', 'rbvae_nb.cli', *args], capture_output=True, encoding='utf-8', **kwargs)
 
@@ -136,6 +148,8 @@ def rbvae(*args: str, **kwargs) -> subprocess.CompletedProcess:
     (['demo', '--out', 'file/x'], "expected a folder that can be written, got 'file/x'"),
     (['demo', '--device', 'tpu'], "expected a device that is here"),
     (['demo', '--steps', '-3'], 'expected steps'),
+    (['table', '--methods', 'vea'], "expected methods of ['vae', 'dip_vae_1'"),
+    (['table', '--out', 'file/x'], "expected a folder that can be written, got 'file/x'"),
 ])
 def test_the_command_says_one_sentence(tmp_path, args, says):
     (tmp_path / 'file').write_text('a file, not a folder')
