@@ -143,7 +143,7 @@ class SVAE(VAE):
         model = self.beta * terms['adversarial'] + terms['reconstruction'] + terms['latent']
         return {'model': model, 'discriminator': terms['discriminator']}, terms
 
-# %% ../nbs/10_baselines.ipynb #ab645b45
+# %% ../nbs/10_baselines.ipynb #ce6eb20d
 @delegates()
 class Mathieu(RbVAE):
     "Mathieu et al. (2016) with reference images as the one class whose pairs are known; **e** is their specified code."
@@ -155,12 +155,11 @@ class Mathieu(RbVAE):
 
     def __init__(self,
         adversarial_weight: float = 50.,  # of the generator's adversarial loss, w in the formula
-        dropout: float = .25,  # group dropout of the discriminator
         **kwargs,  # as for `RbVAE`
     ):
         super().__init__(**kwargs)
-        self.adversarial_weight, self.dropout = adversarial_weight, dropout
-        self.discriminator = Discriminator(self.image_size, (1,), self.channels, self.n_convs, self.patch, dropout=dropout)
+        self.adversarial_weight = adversarial_weight
+        self.discriminator = Discriminator(self.image_size, (1,), self.channels, self.n_convs, self.patch, dropout=0.)
         del self.e_ref  # not learned here: running averages describe where the codes e lie
         for name, value in dict(e_ref=0., e_mean=0., e_std=1.).items(): self.register_buffer(name, torch.full((self.dim_e,), value))
 
@@ -173,7 +172,7 @@ class Mathieu(RbVAE):
         z, e = (torch.randn(n, d, generator=generator) for d in (self.dim_z, self.dim_e))
         return self.decode(z=z, e=self.e_mean.cpu() + e * self.e_std.cpu())
 
-# %% ../nbs/10_baselines.ipynb #1071a6c8
+# %% ../nbs/10_baselines.ipynb #fa4de03b
 @patch
 def follow(self: Mathieu, e_u: Tensor, e_r: Tensor, share: float = .02):
     "Move the running averages towards a batch."
@@ -184,10 +183,12 @@ def follow(self: Mathieu, e_u: Tensor, e_r: Tensor, share: float = .02):
 def losses(self: Mathieu, x_u: Tensor, x_r: Tensor, step: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     "(i) to (iii), the KL and the adversarial loss for the model, the logistic loss for the discriminator."
     n, x = len(x_u), torch.cat([x_u, x_r])
+    if n < 2: raise ValueError(f'expected at least two images from each pile, to exchange codes between them, got {n}')
     q, e = Posterior(*self.encoder_z(x)), self.encoder_e(x)[0]
     z, e_r = q.sample(), e[n:]
     own, exchanged = self.generator(torch.cat([z, z[n:]]), torch.cat([e, e_r.roll(1, 0)])).split([2 * n, n])
-    composed, y = self.generator(mix(torch.randn_like(z), z, .5), e), (torch.arange(2 * n, device=x.device) >= n).float()[:, None]
+    z_any = torch.cat([mix(torch.randn_like(part), z, .5) for part in z.split(n)])  # half and half for either pile
+    composed, y = self.generator(z_any, e), (torch.arange(2 * n, device=x.device) >= n).float()[:, None]
     real, fake = self.discriminator(torch.cat([x, composed]), torch.cat([y, y])).chunk(2)
     if self.training: self.follow(e[:n], e_r)
     terms = {'reconstruction_u': self.reconstruction(x_u, own[:n]), 'reconstruction_r': self.reconstruction(x_r, own[n:]),

@@ -14,12 +14,12 @@ import numpy as np
 from .digits import FACTORS, DigitStyles, Fold
 from .vae import Method
 
-# %% ../nbs/07_probing.ipynb #15b8f375
+# %% ../nbs/07_probing.ipynb #84878aaf
 def style_errors(
     fit: np.ndarray, fit_style: np.ndarray,  # (N, D) codes and (N, F) factor values that fit the regression
     test: np.ndarray, test_style: np.ndarray,  # (M, D) and (M, F) that judge it
     curved: bool = False,  # a radial kernel instead of a line
-) -> np.ndarray:  # (M, F) absolute errors
+) -> np.ndarray:  # (M, F) absolute errors; raises ValueError for codes or factors that cannot be probed
     "Regression from a code to the style."
     from sklearn.linear_model import LinearRegression
     from sklearn.multioutput import MultiOutputRegressor
@@ -30,12 +30,12 @@ def style_errors(
     regression = make_pipeline(StandardScaler(), MultiOutputRegressor(SVR(epsilon=.02))) if curved else LinearRegression()
     return np.abs(regression.fit(fit, fit_style).predict(test) - test_style)
 
-# %% ../nbs/07_probing.ipynb #da3f42de
+# %% ../nbs/07_probing.ipynb #80303b07
 def digit_hits(
     fit: np.ndarray, fit_digit: np.ndarray,  # (N, D) codes and (N,) digits that fit the classifier
     test: np.ndarray, test_digit: np.ndarray,  # (M, D) and (M,) that judge it
     curved: bool = False,  # a radial kernel instead of a line
-) -> np.ndarray:  # (M,) 1 where it is right, 0 where not
+) -> np.ndarray:  # (M,) 1 where it is right, 0 where not; raises ValueError as `style_errors` does
     "Classification of the digit from a standardised code, its penalty chosen by cross-validation within the first fold."
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
@@ -109,7 +109,7 @@ def combined_score(
     digit = lambda code: np.clip((draws[code, 'digit'] - draws['floor', 'digit']) / (1 - draws['floor', 'digit']), 0, 1)
     return (style(e) + 1 - style(z) + digit(z) + 1 - digit(e)) / 4
 
-# %% ../nbs/07_probing.ipynb #7d7ed488
+# %% ../nbs/07_probing.ipynb #90998848
 def explained(
     codes: np.ndarray,  # (N, D)
     values: np.ndarray,  # (N, F)
@@ -122,8 +122,9 @@ def explained(
 def best_split(
     codes: np.ndarray,  # (N, D) of the probe fold
     fold: Fold,
-) -> np.ndarray:  # (D,) True for the dimensions that serve as **e**
-    "The split of one code into two with the best combined score, within one fold."
+) -> np.ndarray:  # (D,) True for the dimensions that serve as **e**; raises ValueError for a single dimension
+    "A split of one code into two by the combined score within one fold."
+    if codes.shape[1] < 2: raise ValueError(f'expected a code of at least two dimensions to split, got {codes.shape[1]}')
     order = np.argsort(explained(codes, np.eye(10)[fold.digit]) - explained(codes, fold.style))
     fit, judge = np.array_split(np.arange(len(codes)), 2)
     part = lambda rows: Fold(fold.images[rows], fold.digit[rows], fold.style[rows])

@@ -14,6 +14,7 @@ from rbvae_nb.table import METHODS, Grid, run_table
 from rbvae_nb.vae import VAE
 
 # The real grid with a quick measurement: the sum of all weights, which tells whether a training was the same.
+# In the validation its sign is changed, so that a choice by any other number would be another choice.
 RUN = '''
 import sys, torch
 from rbvae_nb import table
@@ -22,7 +23,8 @@ def checksum(model, data, judge):
     total = float(sum(p.double().sum() for p in model.parameters()))
     keys = [('z', p, f) for p in ('linear', 'curved', 'validation') for f in ('R', 'G', 'B', 'scale', 'width', 'style', 'digit')]
     keys += [('', p, 'score') for p in ('linear', 'curved')]
-    return [dict(zip(('code', 'probe', 'factor'), key), value=total, low=total, high=total) for key in keys]
+    sign = lambda probe: -1 if probe == 'validation' else 1
+    return [dict(zip(('code', 'probe', 'factor'), key), value=sign(key[1]) * total, low=total, high=total) for key in keys]
 table.measure = checksum
 torch.set_num_threads(1)
 table.run_table(sys.argv[1], methods=['vae', 'beta_vae'], seeds=[0, 1], steps=25, sweep=[2, 5], device='cpu')
@@ -79,6 +81,7 @@ def test_the_choice_is_by_validation(whole):
     best = sweep[(sweep.method == 'beta_vae')].groupby('setting').value.mean().idxmin()
     used = pd.read_csv(whole / 'table.csv')
     assert set(used[used.method == 'beta_vae'].setting) == {best}
+    assert len(sweep) == 14 and sweep.value.nunique() == 2
     assert 'seed 0' in (whole / 'table.md').read_text(encoding='utf-8')
 
 
@@ -88,19 +91,25 @@ class Broken(VAE):
     def losses(self, x_u, x_r=None, step=0): raise RuntimeError('out of order')
 
 
-def test_a_failing_method_leaves_the_rest(tmp_path, monkeypatch):
+def test_a_failing_method_leaves_the_rest(whole, tmp_path, monkeypatch):
+    """Its row says why, the others are done, and the same command tries it again."""
     monkeypatch.setitem(METHODS, 'broken', Broken)
-    monkeypatch.setattr(table, 'measure', lambda *_: [])
-    cells = [table.cell('broken', 0, 'small'), table.cell('vae', 0, 'small')]
+    monkeypatch.setattr(table, 'measure', lambda *_: [dict(code='z', probe='linear', factor='style', value=0., low=0., high=0.)])
+    cells = [table.cell('broken', 0), table.cell('vae', 0)]
     out = table.run_cells(Grid(tmp_path, steps=2, device='cpu').open(), cells)
-    assert list(out[out.method == 'broken'].status) == ['failed: out of order']
+    assert list(out[out.method == 'broken'].status) == ['failed: RuntimeError: out of order']
+    rows = pd.concat([table.read_rows(whole / 'table.csv'), out[out.status != 'done']])
+    assert '- **Broken**  seed 0: failed: RuntimeError: out of order' in table.report(rows, table.read_rows(whole / 'floors.csv'), 'small', '')
     assert (tmp_path / 'runs' / 'vae-seed=0' / 'model.safetensors').exists()
+    monkeypatch.setattr(Broken, 'losses', VAE.losses)
+    assert 'failed' not in ' '.join(table.run_cells(Grid(tmp_path, steps=2, device='cpu').open(), cells).status)
 
 
 @pytest.mark.parametrize('change, says', [
     (dict(version='0.0.0'), "version: here .*, there '0.0.0'"),
     (dict(preset='paper'), "preset: here 'small', there 'paper'"),
     (dict(source='mnist'), "source: here 'embedded', there 'mnist'"),
+    (dict(precision='float8'), "precision: here .*, there 'float8'"),
 ])
 def test_a_folder_of_another_grid(tmp_path, change, says):
     file = tmp_path / 'grid.json'
@@ -121,9 +130,15 @@ def test_a_grid_that_cannot_be_read(tmp_path):
     (dict(preset='huge'), "expected a preset of .'paper', 'small'., got 'huge'"),
     (dict(factor='hue'), "expected a factor of .*'width'.*, got 'hue'"),
     (dict(methods=[]), 'at least one method'),
+    (dict(steps=0), 'expected steps of at least 1, got 0'),
     (dict(seeds=[]), 'at least one method and one seed'),
     (dict(device='tpu'), 'expected a device that is here'),
 ])
 def test_unknown_names(tmp_path, arguments, says):
     with pytest.raises(ValueError, match=says): run_table(tmp_path / 'new', **arguments)
+    assert not (tmp_path / 'new').exists()
+
+
+def test_digits_that_are_not_there_leave_nothing(tmp_path):
+    with pytest.raises(OSError, match='expected MNIST'): run_table(tmp_path / 'new', source=str(tmp_path))
     assert not (tmp_path / 'new').exists()
