@@ -12,7 +12,7 @@ import pandas as pd
 
 from rbvae_nb.digits import Fold, factor_values, load_digits, sample_style, styled_images
 from rbvae_nb.probing import answers, bootstrap, codes_of, combined_score
-from rbvae_nb.table import METHODS, read_rows
+from rbvae_nb.grid import METHODS, read_rows
 
 
 def fresh_folds(folder: str) -> list[Fold]:

@@ -7,17 +7,18 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/cli.html.md"""
 # %% auto #0
 __all__ = ['PAIR', 'trained_models', 'probe_table', 'demo', 'parser', 'table', 'main']
 
-# %% ../nbs/16_cli.ipynb #fe68731f
+# %% ../nbs/16_cli.ipynb #074a53f8
 import argparse
 import sys
 from pathlib import Path
 
 from . import __version__
 from .digits import DigitStyles, digit_styles
+from .grid import METHODS
 from .probing import probe
 from .rbvae import RbVAE, compare
 from .srbvae import SRbVAE
-from .table import METHODS, run_table
+from .table import run_table
 from .training import pick_device, train
 from .vae import Method, write_whole
 

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from rbvae_nb import table
-from rbvae_nb.table import METHODS, Grid, run_table
+from rbvae_nb import grid, table
+from rbvae_nb.grid import METHODS, Grid, read_rows, run_cells
+from rbvae_nb.table import run_table
 from rbvae_nb.vae import VAE
 
 # The real grid with a quick measurement: the sum of all weights, which tells whether a training was the same.
 # In the validation its sign is changed, so that a choice by any other number would be another choice.
 RUN = '''
 import sys, torch
-from rbvae_nb import table
+from rbvae_nb import grid, table
 def checksum(model, data, judge):
     with open(sys.argv[1] + '.log', 'a') as f: f.write('measured\\n')
     total = float(sum(p.double().sum() for p in model.parameters()))
@@ -25,7 +26,7 @@ def checksum(model, data, judge):
     keys += [('', p, 'score') for p in ('linear', 'curved')]
     sign = lambda probe: -1 if probe == 'validation' else 1
     return [dict(zip(('code', 'probe', 'factor'), key), value=sign(key[1]) * total, low=total, high=total) for key in keys]
-table.measure = checksum
+grid.measure = checksum
 torch.set_num_threads(1)
 table.run_table(sys.argv[1], methods=['vae', 'beta_vae'], seeds=[0, 1], steps=25, sweep=[2, 5], device='cpu')
 '''
@@ -94,15 +95,15 @@ class Broken(VAE):
 def test_a_failing_method_leaves_the_rest(whole, tmp_path, monkeypatch):
     """Its row says why, the others are done, and the same command tries it again."""
     monkeypatch.setitem(METHODS, 'broken', Broken)
-    monkeypatch.setattr(table, 'measure', lambda *_: [dict(code='z', probe='linear', factor='style', value=0., low=0., high=0.)])
-    cells = [table.cell('broken', 0), table.cell('vae', 0)]
-    out = table.run_cells(Grid(tmp_path, steps=2, device='cpu').open(), cells)
+    monkeypatch.setattr(grid, 'measure', lambda *_: [dict(code='z', probe='linear', factor='style', value=0., low=0., high=0.)])
+    cells = [grid.cell('broken', 0), grid.cell('vae', 0)]
+    out = run_cells(Grid(tmp_path, steps=2, device='cpu').open(), cells)
     assert list(out[out.method == 'broken'].status) == ['failed: RuntimeError: out of order']
-    rows = pd.concat([table.read_rows(whole / 'table.csv'), out[out.status != 'done']])
-    assert '- **Broken**  seed 0: failed: RuntimeError: out of order' in table.report(rows, table.read_rows(whole / 'floors.csv'), 'small', '')
+    rows = pd.concat([read_rows(whole / 'table.csv'), out[out.status != 'done']])
+    assert '- **Broken**  seed 0: failed: RuntimeError: out of order' in table.report(rows, read_rows(whole / 'floors.csv'), 'small', '')
     assert (tmp_path / 'runs' / 'vae-seed=0' / 'model.safetensors').exists()
     monkeypatch.setattr(Broken, 'losses', VAE.losses)
-    assert 'failed' not in ' '.join(table.run_cells(Grid(tmp_path, steps=2, device='cpu').open(), cells).status)
+    assert 'failed' not in ' '.join(run_cells(Grid(tmp_path, steps=2, device='cpu').open(), cells).status)
 
 
 @pytest.mark.parametrize('change, says', [
