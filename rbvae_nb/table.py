@@ -155,7 +155,7 @@ def figure(
     scores.set_yticks(range(len(there)), [METHODS[m].title for m, _ in there]); scores.invert_yaxis(); scores.set(title='combined score')
     return fig
 
-# %% ../nbs/11a_table.ipynb #027cab33
+# %% ../nbs/11a_table.ipynb #dbe16521
 def run_table(
     out: str | Path = 'rbvae-table',  # folder of the grid and of what is reported
     preset: str = 'small',  # 'small', or 'paper': 64 pixels, 50,000 steps of 36 + 36 images
@@ -191,7 +191,7 @@ def write_report(grid: Grid, rows, swept, how: str, factor: str):
     from filelock import FileLock
     floors, summary, picture = pd.DataFrame(measure_floors(*materials(SIZES[grid.preset]['image_size'], grid.source))), over_seeds(rows), io.BytesIO()
     figure(summary, floors, factor).savefig(picture, format='png')
-    tables = dict(table=rows, floors=floors) | ({} if swept is None else dict(sweep=swept[(swept.probe == 'validation') | (swept.status != 'done')]))
+    tables = dict(table=rows, floors=floors) | ({} if swept is None else dict(sweep=swept[(swept.probe == 'validation') | (swept.factor == 'score') | (swept.status != 'done')]))
     files = {f'{name}.csv': table.to_csv(index=False, float_format='%.5g').encode() for name, table in tables.items()}
     with FileLock(grid.out / 'lock'):
         for name, content in (files | {'table.md': report(rows, floors, grid.preset, how).encode(), 'table.png': picture.getvalue()}).items(): write_whole(grid.out / name, content)
