@@ -66,7 +66,7 @@ def check_known(methods: Sequence[str], preset: str):
     for m in methods:
         if preset not in METHODS[m].presets: raise ValueError(f'expected a preset of {sorted(METHODS[m].presets)}, got {preset!r}')
 
-# %% ../nbs/11_grid.ipynb #7a60fc99
+# %% ../nbs/11_grid.ipynb #668e2595
 def row(code: str, probe: str, factor: str, draws: np.ndarray) -> dict:
     "One number with its interval."
     return dict(zip(('code', 'probe', 'factor', 'value', 'low', 'high'), (code, probe, factor, *interval(draws))))
@@ -78,7 +78,7 @@ def measure(
 ) -> list[dict]:
     "Everything the table says of a model: what probes read from its codes, the score, and what the judge sees."
     fit, test = codes_of(model, data.probe), codes_of(model, data.test)
-    e, z = ('e', 'z') if 'e' in model.codes else ('as e', 'as z')
+    (e, z), serves = ('e', 'z') if 'e' in model.codes else ('as e', 'as z'), None
     if e == 'as e':
         serves = best_split(fit['z'], data.probe)
         for codes in (fit, test): codes |= {e: codes['z'][:, serves], z: codes['z'][:, ~serves]}
@@ -87,7 +87,7 @@ def measure(
         draws = bootstrap(answers(fit, data.probe, test, data.test, curved))
         rows += [row(code, probe, factor, values) for (code, factor), values in draws.items() if code != 'floor']
         rows.append(row('', probe, 'score', combined_score(draws, e, z)))
-    rows += [row('', seen, factor, values) for (seen, factor), values in bootstrap(swap_answers(model, data.test, judge)).items()]
+    rows += [row('', seen, factor, values) for (seen, factor), values in bootstrap(swap_answers(model, data.test, judge, serves)).items()]
     return rows + [row(e if e in model.codes else 'z', 'validation', 'style', validation_errors(model, data.probe))]
 
 # %% ../nbs/11_grid.ipynb #bba47e67
@@ -137,7 +137,7 @@ def materials(image_size: int, source: str) -> tuple[DigitStyles, Judge]:
     "Data and judge, once for a process."
     return digit_styles(image_size, source), Judge.pretrained()
 
-# %% ../nbs/11_grid.ipynb #ed33c247
+# %% ../nbs/11_grid.ipynb #d4818ba4
 def run_cell(
     grid: Grid, cell: Cell,
     method: type[Method],  # the class; given, since another process may not know it by its name
@@ -161,10 +161,11 @@ def train_and_measure(grid: Grid, cell: Cell, method: type[Method], folder: Path
     "The rows of a cell; its weights stay in its folder."
     model, recipe = method.preset(grid.preset, cell.seed, **({cell.knob: cell.value} if cell.knob else {}))
     if grid.steps is not None: recipe |= dict(steps=grid.steps)
-    data, judge = materials(model.image_size, grid.source)
-    train(model, data.piles, **recipe, device=grid.device, precision=grid.about()['precision'], out=folder, progress=False)
-    model.save(folder / 'model.safetensors')
-    return measure(model, data, judge)
+    (data, judge), weights = materials(model.image_size, grid.source), folder / 'model.safetensors'
+    if not weights.exists():  # they are written when the training is over
+        train(model, data.piles, **recipe, device=grid.device, precision=grid.about()['precision'], out=folder, progress=False)
+        model.save(weights)
+    return measure(method.load(weights).to(pick_device(grid.device)), data, judge)
 
 def _write_rows(path: Path, cell: Cell, rows: list[dict]):
     "A CSV file, whole or not at all."

@@ -92,16 +92,18 @@ def partners(
         for i, j in zip(clash, rng.integers(0, len(digit), len(clash))): out[[i, j]] = out[[j, i]]
     return out
 
-# %% ../nbs/07a_judging.ipynb #c87acbb7
+# %% ../nbs/07a_judging.ipynb #d2abb444
 def swap(
-    model: Method,  # with codes e and z
+    model: Method,
     images: Tensor,  # (N, 3, H, H)
     e_from: np.ndarray,  # (N,) index of the image that gives e
-) -> Tensor:  # (N, 3, H, H) in [-1, 1]
+    serves: np.ndarray | None = None,  # (D,) which dimensions of a single code serve as e, as `best_split` gives them
+) -> Tensor:  # (N, 3, H, H) in [-1, 1]; raises ValueError for a method with one code that is not split
     "Every image with the target factors of another."
-    if not {'e', 'z'} <= set(model.codes): raise ValueError(f'expected a method with the codes e and z, got {model.codes} of {model.name!r}')
     codes = model.encode(images)
-    return model.decode(**codes | {'e': codes['e'][e_from]})
+    if 'e' in codes: return model.decode(**codes | {'e': codes['e'][e_from]})
+    if serves is None: raise ValueError(f'expected a method with the codes e and z, got {model.codes} of {model.name!r}; or say which dimensions serve as e')
+    return model.decode(z=torch.where(torch.from_numpy(serves), codes['z'][e_from], codes['z']))
 
 def judged(
     judge: Judge,
@@ -113,17 +115,18 @@ def judged(
     errors = np.abs(seen_style - style)
     return dict(zip(FACTORS, errors.T)) | {'style': errors.mean(1), 'digit': (seen_digit == digit).astype(float)}
 
-# %% ../nbs/07a_judging.ipynb #fea31bb5
+# %% ../nbs/07a_judging.ipynb #0c16a9e0
 def swap_answers(
     model: Method,
     fold: Fold,  # of test images
     judge: Judge,
-) -> dict[tuple[str, str], np.ndarray]:  # (test, factor): (N,); the tests are 'reconstruction' and, with codes e and z, 'swap' and 'partner'
+    serves: np.ndarray | None = None,  # as in `swap`
+) -> dict[tuple[str, str], np.ndarray]:  # (test, factor): (N,); the tests are 'reconstruction' and, where there is something to swap, 'swap' and 'partner'
     "Reconstructions and swaps as the judge sees them, image by image."
     tests = {'reconstruction': judged(judge, model.reconstruct(fold.images), fold.digit, fold.style)}
-    if {'e', 'z'} <= set(model.codes):
+    if 'e' in model.codes or serves is not None:
         pair = partners(fold.digit)
-        drawn = swap(model, fold.images, pair)
+        drawn = swap(model, fold.images, pair, serves)
         tests['swap'] = judged(judge, drawn, fold.digit, fold.style[pair])
         tests['partner'] = {'digit': (judge.measure(drawn)[0] == fold.digit[pair]).astype(float)}
     return {(test, factor): values for test, of in tests.items() for factor, values in of.items()}

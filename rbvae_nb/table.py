@@ -79,7 +79,7 @@ def paper_table(rows):  # `over_seeds`; DataFrame
             'difference': mark + decimal(style.value - paper, '+.3f') + mark, 'seeds': f'{style.seeds:.0f}'}
     return pd.DataFrame(out).T.rename_axis('system')
 
-# %% ../nbs/11a_table.ipynb #989fa5ce
+# %% ../nbs/11a_table.ipynb #9e34d1f5
 def both_ways_table(rows, probe: str = 'linear'):  # `over_seeds`; DataFrame
     "Style and digit from both codes (or from the two parts of one), and the combined score."
     import pandas as pd
@@ -94,11 +94,11 @@ def both_ways_table(rows, probe: str = 'linear'):  # `over_seeds`; DataFrame
     return pd.DataFrame(out).T.rename_axis('system')
 
 def judged_table(rows):  # `over_seeds`; DataFrame
-    "Reconstructions and swaps, as the judge sees them."
+    "Reconstructions and swaps (of the two parts, where there is one code), as the judge sees them."
     import pandas as pd
     columns = {'reconstructed style': ('reconstruction', 'style'), 'reconstructed digit': ('reconstruction', 'digit'),
                'swapped style': ('swap', 'style'), 'swapped digit': ('swap', 'digit'), "partner's digit": ('partner', 'digit')}
-    out = {METHODS[m].title: {name: number(rows, m, s, '', *key, form='.0%' if key[1] == 'digit' else '.3f') for name, key in columns.items()}
+    out = {METHODS[m].title + '†' * ('e' not in METHODS[m].codes): {name: number(rows, m, s, '', *key, form='.0%' if key[1] == 'digit' else '.3f') for name, key in columns.items()}
            for m, s in systems(rows)}
     return pd.DataFrame(out).T.rename_axis('system')
 

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rbvae_nb.grid import METHODS, read_rows
+from rbvae_nb.table import number, over_seeds
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS = pd.concat([pd.read_csv(ROOT / 'nbs' / 'assets' / f'probes-seed{seed}.csv') for seed in (0, 1, 2)])
@@ -29,3 +31,15 @@ def row(title: str) -> str:
 def test_readme_has_the_numbers_of_the_three_seeds(title):
     assert len(SEEDS[SEEDS.model == CODES[title]]) == 6
     assert row(title) in (ROOT / 'README.md').read_text(encoding='utf-8'), row(title)
+
+
+def scores() -> str:
+    """The README's table of combined scores, best first."""
+    summary = over_seeds(read_rows(ROOT / 'nbs' / 'assets' / 'table' / 'table.csv'))
+    of = {key: summary.loc[key].value for key in summary.index if key[0] in ('mathieu', *CODES.values()) and key[2:] == ('', 'linear', 'score')}
+    lines = [f'| {METHODS[key[0]].title} | {number(summary, *key)} |' for key in sorted(of, key=of.get, reverse=True)]
+    return '\n'.join(['| | combined score |', '|---|---|', *lines])
+
+
+def test_readme_has_the_scores_of_the_table():
+    assert scores() in (ROOT / 'README.md').read_text(encoding='utf-8'), scores()
