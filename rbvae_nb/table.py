@@ -126,7 +126,7 @@ def report(
     failed = [f'- **{METHODS[r.method].title}** {r.setting} seed {r.seed}: {r.status}' for r in rows[rows.status != 'done'].itertuples()]
     return '\n\n'.join([*parts, *(['## Failed', '\n'.join(failed)] if failed else [])]) + '\n'
 
-# %% ../nbs/11a_table.ipynb #e2567143
+# %% ../nbs/11a_table.ipynb #81bd94a2
 def figure(
     rows,  # `over_seeds`
     floors,  # rows of the floors
@@ -152,7 +152,7 @@ def figure(
     plane.axvline(floor['linear', factor], color='gray', ls=':'); plane.axhline(floor['linear', 'digit'], color='gray', ls=':')
     plane.set(xlabel=f'{factor}: mean absolute error', ylabel='digit: accuracy', title=f'what {probe} probes read (dotted: chance)')
     scores.axvline(.5, color='gray', ls=':')
-    scores.set_yticks(range(len(there)), [METHODS[m].title for m, _ in there]); scores.invert_yaxis(); scores.set(title='combined score')
+    scores.set_yticks(range(len(there)), [METHODS[m].title + '†' * ('e' not in METHODS[m].codes) for m, _ in there]); scores.invert_yaxis(); scores.set(title='combined score')
     return fig
 
 # %% ../nbs/11a_table.ipynb #dbe16521
