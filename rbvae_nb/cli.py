@@ -84,7 +84,7 @@ def _report(table, out: Path) -> str:
             'Disentangled codes would give e a small style error and the digit at chance, and z the reverse.\n'
             f'Picture, table and weights are in {out}')
 
-# %% ../nbs/16_cli.ipynb #c07631aa
+# %% ../nbs/16_cli.ipynb #82cf495d
 def parser() -> argparse.ArgumentParser:
     "The arguments of `rbvae`."
     top = argparse.ArgumentParser('rbvae', description='Reference-based disentangling: Rb-VAE and sRb-VAE.')
@@ -100,6 +100,7 @@ def parser() -> argparse.ArgumentParser:
     _table_parser(sub.add_parser('table', help='train, probe and judge all methods with several seeds (hours on 2 cores), resumable'))
     return top
 
+# %% ../nbs/16_cli.ipynb #b54619c2
 def _table_parser(t: argparse.ArgumentParser):
     "The arguments of `rbvae table`; those of `run_table`."
     t.add_argument('--out', default='rbvae-table', help='folder of the runs and of what is reported; the same folder goes on (default: %(default)s)')
@@ -119,6 +120,7 @@ def table(out: str | Path = 'rbvae-table', **arguments):
     run_table(out, **arguments)
     print((Path(out) / 'table.md').read_text(encoding='utf-8') + f'\nTables, figure and all numbers are in {out}')
 
+# %% ../nbs/16_cli.ipynb #a970b173
 def main(argv: list[str] | None = None) -> int:  # exit status: 0, 1 on an error, 130 on Ctrl-C
     "The command `rbvae`."
     args = vars(parser().parse_args(argv))

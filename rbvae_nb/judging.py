@@ -7,9 +7,8 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/judging.html.md"""
 # %% auto #0
 __all__ = ['Judge', 'train_judge', 'partners', 'swap', 'judged', 'swap_answers', 'swap_floors']
 
-# %% ../nbs/07a_judging.ipynb #8aa47130
+# %% ../nbs/07a_judging.ipynb #57a29ce8
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from .digits import FACTORS, Fold, RawDigits, check_images, factor_values, sample_style, styled_images, to_float
 from .networks import ImageTower
 from .training import has_bfloat16, pick_device
-from .vae import Method, load_tensors, save_tensors
+from .vae import Method, load_tensors
 
 # %% ../nbs/07a_judging.ipynb #19d6db81
 class Judge(nn.Module):
