@@ -84,13 +84,13 @@ def _report(table, out: Path) -> str:
             'Disentangled codes would give e a small style error and the digit at chance, and z the reverse.\n'
             f'Picture, table and weights are in {out}')
 
-# %% ../nbs/16_cli.ipynb #82cf495d
+# %% ../nbs/16_cli.ipynb #9e682eb9
 def parser() -> argparse.ArgumentParser:
     "The arguments of `rbvae`."
     top = argparse.ArgumentParser('rbvae', description='Reference-based disentangling: Rb-VAE and sRb-VAE.')
     top.add_argument('--version', action='version', version=f'rbvae-nb {__version__}')
     sub = top.add_subparsers(dest='command', required=True)
-    d = sub.add_parser('demo', help='train both models on styled digits (about 10 minutes on 2 cores), probe them, draw them')
+    d = sub.add_parser('demo', help='train both models on styled digits (about 12 minutes on 2 cores), probe them, draw them')
     d.add_argument('--out', default='rbvae-demo', help='folder for everything it writes (default: %(default)s)')
     d.add_argument('--pretrained', action='store_true', help='load the weights inside the package instead of training')
     d.add_argument('--seed', type=int, default=0, help='of initial weights and training (default: %(default)s)')
