@@ -44,7 +44,7 @@ class Posterior(NamedTuple):
         "$\\log q(v|\\mathbf x)$, (B,) nats."
         return gaussian_log_density(value, *self)
 
-# %% ../nbs/05_vae.ipynb #dfc65e1c
+# %% ../nbs/05_vae.ipynb #2d0afb38
 def save_tensors(
     path: str | Path,
     tensors: dict[str, Tensor],
@@ -60,7 +60,7 @@ def save_tensors(
 def write_whole(path: str | Path, data: bytes):
     "Write `data` to `path` completely or not at all."
     path = Path(path)
-    part = path.with_name(path.name + '.part')
+    part = path.with_name(f'{path.name}.{os.getpid()}.part')  # two processes do not share it
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(part, 'wb') as f:
