@@ -29,9 +29,10 @@ class Client(NotebookClient):
 
 
 def kept(output: nbformat.NotebookNode) -> bool:
-    """Whether an output belongs on the page; widgets do not, nor does stderr, which is shown here instead."""
+    """Whether an output belongs on the page; stderr does not, which is shown here instead, nor a widget without a picture of it."""
     if output.get('name') == 'stderr': print(f'  not stored: {output.text.strip()}', file=sys.stderr)
-    return output.get('name') != 'stderr' and WIDGET not in output.get('data', {})
+    widget = output.get('data', {}).pop(WIDGET, None)
+    return output.get('name') != 'stderr' and (widget is None or 'image/png' in output.data)
 
 
 def small_picture(png: str) -> str:

@@ -1,4 +1,4 @@
-"""`rbvae demo`: both models, one table, one picture; `rbvae table`: nine systems, intervals
+"""`rbvae demo`: both models, one table, one picture; `rbvae table`: nine systems, intervals; `rbvae export`: files for the web
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/cli.html.md"""
 
@@ -7,13 +7,14 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/cli.html.md"""
 # %% auto #0
 __all__ = ['PAIR', 'trained_models', 'probe_table', 'demo', 'parser', 'table', 'main']
 
-# %% ../nbs/16_cli.ipynb #074a53f8
+# %% ../nbs/16_cli.ipynb #b55468bf
 import argparse
 import sys
 from pathlib import Path
 
 from . import __version__
 from .digits import DigitStyles, digit_styles
+from .export import export
 from .grid import METHODS
 from .probing import probe
 from .rbvae import RbVAE, compare
@@ -22,7 +23,7 @@ from .table import run_table
 from .training import pick_device, train
 from .vae import Method, write_whole
 
-# %% ../nbs/16_cli.ipynb #a6267369
+# %% ../nbs/16_cli.ipynb #4fd159cf
 PAIR = (RbVAE, SRbVAE)
 
 def trained_models(
@@ -38,7 +39,7 @@ def trained_models(
     for method in PAIR:
         model, recipe = method.preset('small', seed)
         if steps is not None: recipe |= dict(steps=steps)
-        train(model, data.piles, **recipe, device=device, out=out / method.name, samples=data.test.images[:12], progress=progress)
+        train(model, data.piles, **recipe, device=device, out=out / method.name, samples=data.test.images[:12], snapshots=True, progress=progress)
         model.save(out / f'{method.name}.safetensors')
         models[method.name] = model
     return models
@@ -84,7 +85,7 @@ def _report(table, out: Path) -> str:
             'Disentangled codes would give e a small style error and the digit at chance, and z the reverse.\n'
             f'Picture, table and weights are in {out}')
 
-# %% ../nbs/16_cli.ipynb #9e682eb9
+# %% ../nbs/16_cli.ipynb #9a68e48b
 def parser() -> argparse.ArgumentParser:
     "The arguments of `rbvae`."
     top = argparse.ArgumentParser('rbvae', description='Reference-based disentangling: Rb-VAE and sRb-VAE.')
@@ -98,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     d.add_argument('--device', default='auto', help="'cpu', 'cuda', 'mps', or 'auto' (default)")
     d.set_defaults(run=demo)
     _table_parser(sub.add_parser('table', help='train, probe and judge all methods with several seeds (hours on 2 cores), resumable'))
+    _export_parser(sub.add_parser('export', help='a weight file as files for web pages, with the JavaScript that reads them, and as ONNX'))
     return top
 
 # %% ../nbs/16_cli.ipynb #b54619c2
@@ -120,14 +122,22 @@ def table(out: str | Path = 'rbvae-table', **arguments):
     run_table(out, **arguments)
     print((Path(out) / 'table.md').read_text(encoding='utf-8') + f'\nTables, figure and all numbers are in {out}')
 
-# %% ../nbs/16_cli.ipynb #a970b173
+# %% ../nbs/16_cli.ipynb #9344d18e
+def _export_parser(e: argparse.ArgumentParser):
+    "The arguments of `rbvae export`; those of `export`."
+    e.add_argument('weights', metavar='WEIGHTS', help="a weight file, a checkpoint of a training, or 'rbvae' or 'srbvae' for the weights inside the package")
+    e.add_argument('--out', default='rbvae-export', help='folder for everything it writes (default: %(default)s)')
+    e.add_argument('--onnx', action='store_true', help='ONNX files too; needs pip install "rbvae-nb[onnx]"')
+    e.set_defaults(run=export)
+
+# %% ../nbs/16_cli.ipynb #496c5aff
 def main(argv: list[str] | None = None) -> int:  # exit status: 0, 1 on an error, 130 on Ctrl-C
     "The command `rbvae`."
     args = vars(parser().parse_args(argv))
     args.pop('command')
     try: args.pop('run')(**args)
     except KeyboardInterrupt: return _say('stopped; what was trained is kept, and the same command goes on from there', 130)
-    except (OSError, RuntimeError, TypeError, ValueError) as error: return _say(' '.join(str(error).split()), 1)
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error: return _say(' '.join(str(error).split()), 1)
     return 0
 
 def _say(sentence: str, status: int) -> int:

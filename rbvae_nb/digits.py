@@ -7,7 +7,8 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/digits.html.md"""
 # %% auto #0
 __all__ = ['SIZE', 'FACTORS', 'RawDigits', 'load_digits', 'outline', 'widen', 'paint', 'shrink', 'Style', 'sample_style',
            'stylise', 'style_sliders', 'factor_values', 'reference_images', 'styled_images', 'to_float', 'to_bytes',
-           'check_images', 'Piles', 'Fold', 'DigitStyles', 'digit_styles', 'new_figure', 'show_columns', 'show_rows']
+           'check_images', 'Piles', 'Fold', 'DigitStyles', 'digit_styles', 'new_figure', 'show_columns', 'show_rows',
+           'strip']
 
 # %% ../nbs/02_digits.ipynb #60ad9f95
 import io
@@ -158,13 +159,14 @@ def styled_images(
     rgb = np.stack([_reduce(stylise(outline(d), *s), image_size) for d, s in zip(digits, zip(*style))])
     return torch.from_numpy(rgb).permute(0, 3, 1, 2).contiguous()
 
-# %% ../nbs/02_digits.ipynb #61f7fdad
+# %% ../nbs/02_digits.ipynb #be0ca208
 def to_float(images: Tensor) -> Tensor:
     "uint8 in [0, 255] to float32 in [-1, 1]."
     return images.float().div(127.5).sub(1)
 
 def to_bytes(images: Tensor) -> Tensor:
-    "float in [-1, 1] to uint8 in [0, 255], rounded."
+    "float in [-1, 1] to uint8 in [0, 255], rounded; bytes stay as they are."
+    if images.dtype == torch.uint8: return images
     return images.detach().float().add(1).mul(127.5).round().clamp(0, 255).to(torch.uint8)
 
 def check_images(
@@ -183,7 +185,7 @@ def check_images(
         raise ValueError(f'expected float pixels in [-1, 1], got [{images.min():.3g}, {images.max():.3g}]; use `to_float` on bytes')
     return images
 
-# %% ../nbs/02_digits.ipynb #5c1f41fc
+# %% ../nbs/02_digits.ipynb #1c300976
 class Piles:
     "Two piles of images as bytes on one device, from which batches $(x^u, x^r)$ are drawn."
     def __init__(self,
@@ -196,7 +198,7 @@ class Piles:
             if len(check_images(pile)) < 2: raise ValueError(f'expected at least two {name} images, got {len(pile)}')
         if unlabelled.shape[1:] != reference.shape[1:]:
             raise ValueError(f'expected images of one size, got {tuple(unlabelled.shape[1:])} and {tuple(reference.shape[1:])}')
-        self.unlabelled, self.reference = ((p if p.dtype == torch.uint8 else to_bytes(p)).to(device)
+        self.unlabelled, self.reference = (to_bytes(p).to(device)
                                            for p in (unlabelled, reference))
 
     @property
@@ -263,7 +265,7 @@ def new_figure(width: float, height: float, **kwargs):  # inches; keywords as fo
             return out.getvalue()
     return Picture(figsize=(width, height), dpi=100, **kwargs)
 
-# %% ../nbs/02_digits.ipynb #c677a40d
+# %% ../nbs/02_digits.ipynb #ea556b7a
 def show_columns(
     columns: dict[str, dict[str, Tensor]],  # heading: rows as in `show_rows`; all columns have the same row titles
     n: int = 8,  # images a row and column
@@ -279,7 +281,7 @@ def show_columns(
         fig.text(left, 1 - .2 / height, heading, fontsize=11, fontweight='bold', va='center') if heading else None
         for r, title in enumerate(titles):
             ax = fig.add_axes((left, 1 - (head + (r + 1) * zoom) / height, n * zoom / width, zoom / height))
-            ax.imshow(_strip(rows[title][:n], n), interpolation='nearest'); ax.axis('off')
+            ax.imshow(strip(rows[title][:n], n), interpolation='nearest'); ax.axis('off')
             if c == 0: fig.text(left - .01, 1 - (head + (r + .5) * zoom) / height, title, ha='right', va='center', fontsize=9)
     return fig
 
@@ -291,9 +293,8 @@ def show_rows(
     "Draw rows of images, each row under its title."
     return show_columns({'': rows}, n, zoom)
 
-def _strip(images: Tensor, n: int) -> np.ndarray:  # (H + 2, n (H + 2), 3) uint8
+def strip(images: Tensor, n: int) -> np.ndarray:  # (H + 2, n (H + 2), 3) uint8
     "Images side by side, a white pixel around each, padded with white to `n`."
-    images = (images if images.dtype == torch.uint8 else to_bytes(images)).cpu()
-    images = torch.nn.functional.pad(images, (1, 1, 1, 1), value=255)
+    images = torch.nn.functional.pad(to_bytes(images).cpu(), (1, 1, 1, 1), value=255)
     blank = images.new_full((n - len(images), *images.shape[1:]), 255)
     return torch.cat([*images, *blank], 2).permute(1, 2, 0).numpy()

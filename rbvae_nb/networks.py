@@ -158,9 +158,9 @@ def architecture(
         for hook in hooks: hook.remove()
     return pd.DataFrame(rows)
 
-# %% ../nbs/04_networks.ipynb #c7e82617
+# %% ../nbs/04_networks.ipynb #3fe7dc05
 SIZES = {
     'small': dict(image_size=32, channels=(96, 64, 32), generator_channels=(64, 48, 24, 12), n_convs=1, patch=2, latent_norm=False),
-    'paper': dict(image_size=64, channels=(256, 256, 128, 64, 32), n_convs=2, patch=1, latent_norm=True),
-    'faces': dict(image_size=96, channels=(256, 256, 128, 64, 32), n_convs=2, patch=1, latent_norm=True),
+    'paper': dict(image_size=64, channels=(256, 256, 128, 64, 32), generator_channels=None, n_convs=2, patch=1, latent_norm=True),
+    'faces': dict(image_size=96, channels=(256, 256, 128, 64, 32), generator_channels=None, n_convs=2, patch=1, latent_norm=True),
 }

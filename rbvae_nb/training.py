@@ -169,7 +169,7 @@ def difference(ours, theirs) -> str:
     keys = [k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k)]
     return ', '.join(f'{k}: here {ours.get(k)!r}, there {theirs.get(k)!r}' for k in sorted(keys))
 
-# %% ../nbs/06_training.ipynb #976f0bc8
+# %% ../nbs/06_training.ipynb #bc0c72df
 def train(
     model: Method,
     piles: Piles,
@@ -188,6 +188,7 @@ def train(
     out: str | Path | None = None,  # folder for checkpoint and samples; resumes from what is there
     checkpoint_every: int = 500,  # steps
     samples: Tensor | None = None,  # images to draw at every checkpoint, into samples-STEP.png
+    snapshots: bool = False,  # keep the weights of every checkpoint as well, as model-STEP.safetensors
     log_every: int = 25,  # steps between rows of the history
     progress: bool | Callable[[int, dict], None] = True,  # a bar, nothing, or a function of (step, row)
 ) -> History:  # raises TrainingStopped when a loss is no longer finite
@@ -200,7 +201,7 @@ def train(
                   alternating=alternating, seed=seed, precision='bfloat16' if half else 'float32')
     run, checkpoint = Run(model, piles, recipe, device), Path(out) / 'checkpoint.safetensors' if out else None
     if checkpoint and checkpoint.exists(): restore_run(run, *load_tensors(checkpoint))
-    try: _loop(run, checkpoint, checkpoint_every, samples, log_every, progress)
+    try: _loop(run, checkpoint, checkpoint_every, samples, snapshots, log_every, progress)
     finally: model.eval()
     return run.history
 
@@ -216,8 +217,8 @@ def _deferred_interrupt():
     try: yield lambda: bool(pressed)
     finally: signal.signal(signal.SIGINT, before)
 
-# %% ../nbs/06_training.ipynb #a9a86639
-def _loop(run: Run, checkpoint: Path | None, checkpoint_every: int, samples: Tensor | None, log_every: int, progress):
+# %% ../nbs/06_training.ipynb #4bd1cf0d
+def _loop(run: Run, checkpoint: Path | None, checkpoint_every: int, samples: Tensor | None, snapshots: bool, log_every: int, progress):
     "Advance to the last step; record, draw and save on the way."
     from tqdm.auto import tqdm
     bar = tqdm(total=run.recipe['steps'], initial=run.step, desc=run.model.name, disable=progress is not True, mininterval=.5)
@@ -235,11 +236,11 @@ def _loop(run: Run, checkpoint: Path | None, checkpoint_every: int, samples: Ten
                 if not _finite(run, row): raise TrainingStopped(_diagnosis(run, row, checkpoint))
                 run.history.append(row)
                 bar.set_postfix({k: f'{row[k]:.3g}' for k in run.model.watch if k in row})
-            if save_now: _save(run, checkpoint, samples)
+            if save_now: _save(run, checkpoint, samples, snapshots)
             if logged and callable(progress): progress(run.step, row)
             if stop: raise KeyboardInterrupt
 
-# %% ../nbs/06_training.ipynb #bc9477cc
+# %% ../nbs/06_training.ipynb #dc81e893
 def _finite(run: Run, row: dict | None = None) -> bool:
     "Whether every term and every weight is finite."
     return all(torch.tensor(list((row or {}).values())).isfinite()) and all(p.isfinite().all() for p in run.model.parameters())
@@ -250,9 +251,10 @@ def _diagnosis(run: Run, row: dict, checkpoint: Path | None) -> str:
     kept = f'; the last finite checkpoint is {str(checkpoint)!r}' if checkpoint and checkpoint.exists() else ''
     return f'expected finite losses, got a non-finite {", ".join(bad)} at step {run.step}; lower the learning rate{kept}'
 
-def _save(run: Run, checkpoint: Path, samples: Tensor | None):
-    "Checkpoint, and a picture of what the model makes of `samples`."
+def _save(run: Run, checkpoint: Path, samples: Tensor | None, snapshots: bool):
+    "Checkpoint; the weights of this step, if they are to be kept; and a picture of what the model makes of `samples`."
     save_tensors(checkpoint, *run_state(run))
+    if snapshots: run.model.save(checkpoint.with_name(f'model-{run.step:06}.safetensors'), half=True)
     if samples is None: return
     run.model.eval()
     show_rows(run.model.pictures(samples)).savefig(checkpoint.with_name(f'samples-{run.step:06}.png'))

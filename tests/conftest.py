@@ -34,3 +34,68 @@ def pytest_unconfigure(config) -> None:
     skipped = count(reporter, 'skipped', 'xfailed')
     line = f"{count(reporter, 'passed', 'xpassed')} passed, {failed} failed"
     reporter.write_line(line + (f', {skipped} skipped' if skipped else ''))
+
+
+# The documentation, built once and served as GitHub Pages serves it, and a browser to read it with.
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import NamedTuple
+
+
+class Served(NamedTuple):
+    """The built site: where it lies, where it is served, and what its build printed."""
+    folder: Path
+    url: str  # with the sub-path, and a slash at its end
+    log: str
+    built: bool  # without warnings
+
+    @property
+    def pages(self) -> list[str]:
+        """The names of its pages."""
+        return sorted(p.relative_to(self.folder).as_posix() for p in self.folder.rglob('*.html'))
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Files from a folder, without a line on stderr for each."""
+    def log_message(self, *args) -> None: pass
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The address, with a slash at its end, under which the files of a folder are served meanwhile."""
+    server = ThreadingHTTPServer(('127.0.0.1', 0), partial(Quiet, directory=str(folder)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    try: yield f'http://127.0.0.1:{server.server_port}/'
+    finally: server.shutdown()
+
+
+@pytest.fixture(scope='session')
+def site(tmp_path_factory) -> Iterator[Served]:
+    """The site, built by its one command and served below a sub-path."""
+    pytest.importorskip('smalldocs', reason='smalldocs (Python 3.11 or newer) builds the site')
+    if not (shutil.which('node') and shutil.which('npm')): pytest.skip('node and npm typeset the formulas of the site')
+    root = tmp_path_factory.mktemp('www')
+    command = [sys.executable, str(Path(__file__).parents[1] / 'nbs/site.py'), '--out', str(root / 'rbvae-nb')]
+    run = subprocess.run(command, capture_output=True, text=True, encoding='utf-8')
+    log = run.stdout + run.stderr
+    assert (root / 'rbvae-nb/index.html').exists(), log
+    with serving(root) as url: yield Served(root / 'rbvae-nb', f'{url}rbvae-nb/', log, run.returncode == 0)
+
+
+@pytest.fixture(scope='module')  # not longer: its event loop would be in the way of the notebooks' kernels
+def browser() -> Iterator:
+    """A headless Chromium, playwright's `Browser`."""
+    api = pytest.importorskip('playwright.sync_api', reason='playwright drives the browser')
+    found = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
+    with api.sync_playwright() as playwright:
+        try: chromium = playwright.chromium.launch(executable_path=found, args=['--no-sandbox'])
+        except api.Error as error: pytest.skip(f'no Chromium to open pages with: {error.message.splitlines()[0]}')
+        yield chromium
+        chromium.close()

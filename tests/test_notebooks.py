@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / 'nbs'
 NOTEBOOKS = sorted(p for p in NBS.rglob('*.ipynb') if not any(part[0] in '._' for part in p.relative_to(NBS).parts))
 REQUIRED = ['index', '01_problem', '02_digits', '03_divergences', '03a_derivation', '03b_degenerate', '03c_adversarial', '04_networks', '05_vae', '06_training',
-            '07_probing', '07a_judging', '08_rbvae', '09_srbvae', '10_baselines', '11_grid', '11a_table', '11b_results', '16_cli']
+            '07_probing', '07a_judging', '08_rbvae', '09_srbvae', '10_baselines', '11_grid', '11a_table', '11b_results', '12_synthesis', '13_explorer', '13a_export', '13b_live', '16_cli']
 # nbdev-test on one notebook. Through Python, since a console script need not be on the PATH.
 RUN = 'import sys; from nbdev.test import nbdev_test; nbdev_test.__wrapped__(path=sys.argv[1])'
 MACHINE_PATH = re.compile(r'(?<![\w.:/-])/(home/\w|root/|work/|tmp/|Users/\w)')

@@ -1,0 +1,258 @@
+// The explorer's front-end, an anywidget module. It draws what `model` holds and asks `model` for pictures; whether
+// a kernel answers (Jupyter, Colab) or a script in the page (the documentation), it cannot tell.
+//
+//   spec     {size, labels, models: [{title, sliders: {e: [name, ...], z: [...]}, probes: [[what, value, chance], ...]}]}
+//   images   bytes: one RGB picture of size × size for each label
+//   request  {id, z_from, e_from, z, e, seed, moves}: what is asked for, see `START`; written here
+//   drawing  bytes: one RGB picture, written here
+//   frames   bytes: the id of the request it answers (uint32), then one RGB picture for each model
+//   message  one sentence for the reader, empty if all is well
+
+const DRAWING = -1;  // stands for the drawing where an image's number is expected
+const START = {z_from: 0, e_from: 0, z: 'image', e: 'image', seed: 0};  // z, e: of the 'image', 'drawn' anew, or (e only) 'ref'
+const RANGE = {min: -3, max: 3, step: 0.1, value: 0};  // standard deviations
+
+const bytes = (value) => new Uint8Array(value.buffer ?? value, value.byteOffset ?? 0, value.byteLength);
+
+function make(parent, tag, properties = {}, attributes = {}) {
+  const node = Object.assign(document.createElement(tag), properties);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  parent.append(node);
+  return node;
+}
+
+function paint(canvas, rgb, size) {
+  const picture = new ImageData(size, size);
+  for (let i = 0; i < size * size; i++) picture.data.set([rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2], 255], 4 * i);
+  canvas.getContext('2d').putImageData(picture, 0, 0);
+}
+
+export default {
+  render({model, el}) {
+    const root = make(el, 'div', {className: 'rbvae'});
+    const status = make(root, 'p', {className: 'rbvae-status'}, {role: 'status', 'aria-live': 'polite'});
+    let state, view, waiting = false, again = false, last = 0;
+
+    function ask() {  // one request at a time; what happened meanwhile is asked for at once afterwards
+      if (waiting) { again = true; return; }
+      waiting = true;
+      model.set('request', {...structuredClone(state), id: ++last});
+      model.save_changes();
+    }
+    function answered() {
+      const reply = bytes(model.get('frames')), size = model.get('spec').size;
+      if (reply.length < 4) return;
+      const id = new DataView(reply.buffer, reply.byteOffset).getUint32(0, true);
+      view.canvases.forEach((canvas, i) => paint(canvas, reply.subarray(4 + 3 * size * size * i), size));
+      root.dataset.frame = id;
+      if (id === last) waiting = false;
+      if (again && !waiting) { again = false; ask(); }
+    }
+    function change(update) { Object.assign(state, update); view.show(state); ask(); }
+    function tell() { status.textContent = model.get('message'); }
+
+    function build() {  // everything that depends on the spec; a new one (another checkpoint) keeps what was chosen
+      const spec = model.get('spec'), still = spec.models.map(({sliders}) => ({e: sliders.e.map(() => 0), z: sliders.z.map(() => 0)}));
+      view?.remove();
+      state = {...START, moves: still, ...state};
+      view = explorer(root, spec, bytes(model.get('images')), state, change, (rgb) => {
+        model.set('drawing', new DataView(rgb.buffer));
+      }, (sentence) => { status.textContent = sentence; });
+      for (const node of root.querySelectorAll('input, button, select, summary, [tabindex]'))
+        node.setAttribute('data-lm-suppress-shortcuts', 'true');  // or JupyterLab would take the arrow keys
+      waiting = again = false;
+      ask();
+    }
+    const events = [['change:frames', answered], ['change:spec', build], ['change:message', tell]];
+    for (const [event, f] of events) model.on(event, f);
+    build();
+    tell();
+    return () => { for (const [event, f] of events) model.off(event, f); root.remove(); };
+  },
+};
+
+// The elements, for one spec. `change(update)` alters the state, `send(rgb)` hands over a drawing, `say` speaks to the reader.
+function explorer(root, spec, images, state, change, send, say) {
+  const top = make(root, 'div', {className: 'rbvae-top'});
+  const choices = make(top, 'div'), pickers = {
+    z_from: picker(choices, 'Content: z of', spec, images, (i) => change({z_from: i, z: 'image'})),
+    e_from: picker(choices, 'Style: e of', spec, images, (i) => change({e_from: i, e: 'image'})),
+  };
+  const pad = drawingPad(top, spec.size, say, (rgb, uses) => {
+    send(rgb);
+    for (const name of uses) pickers[name].draw(rgb);
+    change({...Object.fromEntries(uses.map((name) => [name, DRAWING])), ...Object.fromEntries(uses.map((name) => [name[0], 'image']))});
+  });
+
+  const still = () => state.moves.map(({e, z}) => ({e: e.map(() => 0), z: z.map(() => 0)}));
+  const seed = () => Math.floor(Math.random() * 2 ** 31);
+  const actions = {
+    'Swap': ['exchange the two images', () => change({z_from: state.e_from, e_from: state.z_from, z: 'image', e: 'image'})],
+    'Sample e': ['draw a style', () => change({e: 'drawn', seed: seed()})],
+    'Sample z': ['draw a content', () => change({z: 'drawn', seed: seed()})],
+    'e = e_ref': ['the style of reference images', () => change({e: 'ref'})],
+    'Reset': ['codes of the chosen images, all sliders at 0', () => change({z: 'image', e: 'image', moves: still()})],
+  };
+  const row = make(root, 'div', {className: 'rbvae-actions'}, {role: 'group', 'aria-label': 'Actions on both models'});
+  for (const [name, [title, onclick]] of Object.entries(actions)) make(row, 'button', {type: 'button', textContent: name, title, onclick});
+
+  const models = make(root, 'div', {className: 'rbvae-models'});
+  const columns = spec.models.map((one, m) => column(models, one, spec.size, (code, i, value) => {
+    state.moves[m][code][i] = value;
+    change({});
+  }));
+  const said = {image: (i) => i === DRAWING ? 'the drawing' : spec.labels[i], drawn: () => 'a sample', ref: () => 'e_ref'};
+  const view = {
+    canvases: columns.map(({canvas}) => canvas),
+    show(state) {
+      for (const [name, p] of Object.entries(pickers)) p.choose(state[name], state[name[0]] === 'image');
+      const what = `z of ${said[state.z](state.z_from)}, e of ${said[state.e](state.e_from)}`;
+      columns.forEach((c, m) => c.show(what, state.moves[m]));
+    },
+    remove() { for (const node of [top, row, models]) node.remove(); pad.remove(); },
+  };
+  view.show(state);
+  return view;
+}
+
+let pickerCount = 0;
+
+function picker(parent, legend, spec, images, onpick) {  // radio buttons that are pictures; the last is the drawing
+  const set = make(parent, 'fieldset', {className: 'rbvae-picker'}), group = `rbvae-${pickerCount++}`, length = 3 * spec.size ** 2;
+  make(set, 'legend', {textContent: legend});
+  const options = [...spec.labels, 'drawing'].map((label, i) => {
+    const number = i < spec.labels.length ? i : DRAWING, box = make(set, 'label', {title: label, hidden: number === DRAWING});
+    const radio = make(box, 'input', {type: 'radio', name: group, onchange: () => onpick(number)}, {'aria-label': label});
+    const canvas = make(box, 'canvas', {width: spec.size, height: spec.size}, {'aria-hidden': 'true'});
+    if (number !== DRAWING) paint(canvas, images.subarray(i * length, (i + 1) * length), spec.size);
+    return {number, box, radio, canvas};
+  });
+  const drawing = options.at(-1);
+  return {
+    choose(number, inUse) {
+      for (const o of options) o.radio.checked = o.number === number;
+      set.classList.toggle('rbvae-unused', !inUse);
+    },
+    draw(rgb) { drawing.box.hidden = false; paint(drawing.canvas, rgb, spec.size); },
+  };
+}
+
+function column(parent, {title, sliders, probes}, size, onmove) {  // one model: picture, sliders, numbers
+  const section = make(parent, 'section', {className: 'rbvae-model'}, {'aria-label': title});
+  make(section, 'h3', {textContent: title});
+  const canvas = make(section, 'canvas', {width: size, height: size}, {role: 'img'});
+  const ranges = Object.entries(sliders).map(([code, names]) => {
+    const set = make(section, 'fieldset');
+    make(set, 'legend', {textContent: code === 'e' ? 'e, the target factors' : 'z, everything else'});
+    return [code, names.map((name, i) => {
+      const label = make(set, 'label', {className: 'rbvae-slider'});
+      make(label, 'span', {textContent: `${code} ${i + 1}${name && ': ' + name}`});
+      const range = make(label, 'input', {type: 'range', ...RANGE}, {'aria-label': `${title}, ${code} direction ${i + 1}${name && ', moves ' + name}`});
+      range.oninput = () => onmove(code, i, +range.value);
+      return range;
+    })];
+  });
+  if (probes.length) numbers(section, probes);
+  return {
+    canvas,
+    show(what, moves) {
+      canvas.setAttribute('aria-label', `${title}: decoded from ${what}`);
+      for (const [code, inputs] of ranges) inputs.forEach((range, i) => {
+        range.value = moves[code][i];
+        range.setAttribute('aria-valuetext', `${(+range.value).toFixed(1)} standard deviations`);
+      });
+    },
+  };
+}
+
+function numbers(parent, rows) {  // what probes read from the codes
+  const table = make(parent, 'table');
+  make(table, 'caption', {textContent: 'Read from the codes (chance)'});
+  for (const [what, value, chance] of rows) {
+    const tr = make(table, 'tr');
+    make(tr, 'th', {textContent: what}, {scope: 'row'});
+    make(tr, 'td', {textContent: `${value} (${chance})`});
+  }
+}
+
+// A pad whose strokes become outlines, as the digits of the data are: wide in colour, then narrower in black inside.
+const PEN = 0.11, PAD = 192;  // width of a stroke as a share of the side; pixels of the pad
+const COLOURS = {grey: [1, 1, 1], red: [8, 1, 1], green: [1, 8, 1], blue: [1, 1, 8], yellow: [5, 5, 0], violet: [5, 0, 5], 'white (reference)': [3, 3, 3]};
+
+function drawingPad(parent, size, say, onuse) {
+  const box = make(parent, 'details', {className: 'rbvae-pad'});
+  make(box, 'summary', {textContent: 'Draw'});
+  const canvas = make(box, 'canvas', {width: PAD, height: PAD, tabIndex: 0}, {
+    role: 'application', 'aria-label': 'Drawing pad. Draw with the pointer; or arrow keys move the pen, space lowers or lifts it.'});
+  const row = make(box, 'div', {className: 'rbvae-actions'});
+  const colour = make(make(row, 'label', {textContent: 'Colour '}), 'select');
+  for (const name of Object.keys(COLOURS)) make(colour, 'option', {textContent: name});
+  const width = make(make(row, 'label', {textContent: 'Line '}), 'input', {type: 'range', min: 1, max: 10, value: 3});
+  let strokes = [], pen = null, cursor = [0.5, 0.5];
+
+  const style = () => {
+    const c = COLOURS[colour.value], sum = colour.value.startsWith('white') ? 3 : c[0] + c[1] + c[2];
+    return {rgb: c.map((v) => Math.round(255 * v / sum)), line: width.value / 64};
+  };
+  function redraw() {
+    outline(canvas.getContext('2d'), PAD, strokes, style());
+    if (document.activeElement !== canvas) return;
+    const context = canvas.getContext('2d');
+    context.strokeStyle = pen ? 'orange' : 'white';
+    context.lineWidth = 1;
+    context.strokeRect(cursor[0] * PAD - 4, cursor[1] * PAD - 4, 8, 8);
+  }
+  function point(event) {
+    const r = canvas.getBoundingClientRect();
+    return [(event.clientX - r.left) / r.width, (event.clientY - r.top) / r.height];
+  }
+  canvas.onpointerdown = (event) => { canvas.setPointerCapture(event.pointerId); strokes.push(pen = [cursor = point(event)]); redraw(); };
+  canvas.onpointermove = (event) => { if (pen && event.buttons) { pen.push(cursor = point(event)); redraw(); } };
+  canvas.onpointerup = canvas.onpointercancel = () => { pen = null; redraw(); };
+  canvas.onkeydown = (event) => {
+    const step = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]}[event.key];
+    if (event.key === ' ') { if (pen) pen = null; else strokes.push(pen = [[...cursor]]); }
+    else if (step) { cursor = cursor.map((v, i) => Math.min(0.97, Math.max(0.03, v + step[i] / 32))); pen?.push(cursor); }
+    else return;
+    event.preventDefault();
+    redraw();
+  };
+  canvas.onfocus = canvas.onblur = colour.onchange = width.oninput = redraw;
+  function use(uses) {
+    if (!strokes.length) { say('The pad is empty: draw a digit first.'); return; }
+    say('');
+    onuse(picture(size, strokes, style()), uses);
+  }
+  const buttons = make(box, 'div', {className: 'rbvae-actions'});
+  for (const [name, onclick] of Object.entries({
+    'Use it': () => use(['z_from', 'e_from']), 'Content only': () => use(['z_from']), 'Style only': () => use(['e_from']),
+    'Clear': () => { strokes = []; pen = null; redraw(); }})) make(buttons, 'button', {type: 'button', textContent: name, onclick});
+  redraw();
+  return box;
+}
+
+function outline(context, side, strokes, {rgb, line}) {
+  context.fillStyle = 'black';
+  context.fillRect(0, 0, side, side);
+  Object.assign(context, {lineCap: 'round', lineJoin: 'round'});
+  for (const [width, ink] of [[PEN + line, `rgb(${rgb})`], [PEN - line, 'black']]) {
+    if (width <= 0) continue;
+    Object.assign(context, {lineWidth: width * side, strokeStyle: ink});
+    for (const stroke of strokes) {
+      context.beginPath();
+      context.moveTo(...stroke[0].map((v) => v * side));
+      for (const p of stroke.length > 1 ? stroke : [stroke[0], stroke[0]]) context.lineTo(...p.map((v) => v * side));
+      context.stroke();
+    }
+  }
+}
+
+function picture(size, strokes, style, zoom = 8) {  // size × size RGB bytes: drawn large, then reduced by area
+  const big = Object.assign(document.createElement('canvas'), {width: size * zoom, height: size * zoom});
+  const context = big.getContext('2d', {willReadFrequently: true}), sums = new Float64Array(3 * size * size);
+  outline(context, size * zoom, strokes, style);
+  const {data} = context.getImageData(0, 0, big.width, big.height);
+  for (let y = 0; y < big.height; y++) for (let x = 0; x < big.width; x++) for (let c = 0; c < 3; c++)
+    sums[3 * (Math.floor(y / zoom) * size + Math.floor(x / zoom)) + c] += data[4 * (y * big.width + x) + c];
+  return Uint8Array.from(sums, (v) => Math.round(v / zoom ** 2));
+}

@@ -1,0 +1,96 @@
+// The explorer on a page without a kernel: this script answers the front-end's requests with the networks in network.js.
+// `<div id="live"><img ...></div>` holds a picture until everything is here; files are fetched from this script's folder.
+import front from './explorer.js';
+import {encoders, generator, load} from './network.js';
+
+const here = (name) => new URL(name, import.meta.url);
+const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+const floats = (text) => new Float32Array(bytes(text).buffer);
+const DRAWING = -1;
+
+function normal(seed) {  // a stream of standard normal numbers: mulberry32, then Box and Muller
+  const uniform = () => {
+    seed = (seed + 0x6D2B79F5) | 0;
+    let t = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  };
+  return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
+}
+
+// One model: codes of the images (the drawing's by `encode`), directions, and the picture that a request asks for.
+async function side({name, codes, directions}) {
+  const file = await load(here(`${name}-decoder.safetensors`)), decode = generator(file), e_ref = file.tensors.e_ref.data;
+  const known = Object.fromEntries(Object.entries(codes).map(([c, text]) => [c, floats(text)]));
+  const ways = Object.fromEntries(Object.entries(directions).map(([c, d]) => [c, {mean: floats(d.mean), basis: floats(d.basis)}]));
+  let drawn = null, encode = null;
+  function code(c, request, moves) {
+    const {mean, basis} = ways[c], n = mean.length, out = new Float32Array(n);
+    const add = (i, by) => { for (let j = 0; j < n; j++) out[j] += by * basis[i * n + j]; };
+    const from = request[`${c}_from`];
+    if (request[c] === 'ref') out.set(e_ref);
+    else if (request[c] === 'drawn') { out.set(mean); const draw = normal(2 * request.seed + (c === 'z')); for (let i = 0; i < n; i++) add(i, draw()); }
+    else out.set(from === DRAWING ? drawn[c] : known[c].subarray(from * n, (from + 1) * n));
+    moves.forEach((by, i) => add(i, by));
+    return out;
+  }
+  return {
+    async draw(rgb, size) {  // the encoder comes with the first drawing
+      encode ??= encoders(await load(here(`${name}-encoder.safetensors`)));
+      const image = new Float32Array(rgb.length), plane = size * size;
+      for (let i = 0; i < plane; i++) for (let c = 0; c < 3; c++) image[c * plane + i] = rgb[3 * i + c] / 127.5 - 1;
+      drawn = encode(image);
+    },
+    picture(request, moves) {  // RGB bytes, pixel by pixel
+      const image = decode({z: code('z', request, moves.z), e: code('e', request, moves.e)}), plane = image.length / 3, rgb = new Uint8Array(image.length);
+      for (let i = 0; i < plane; i++) for (let c = 0; c < 3; c++) rgb[3 * i + c] = Math.round(Math.min(255, Math.max(0, (image[c * plane + i] + 1) * 127.5)));
+      return rgb;
+    },
+  };
+}
+
+// What anywidget calls a model: values by name, events when they change. Here the other end is this page.
+class Page {
+  constructor(values, sides) { Object.assign(this, {values, sides, listeners: {}, encoded: null}); }
+  get(name) { return this.values[name]; }
+  set(name, value) { this.values[name] = value; if (name === 'request') this.asked = true; }
+  on(event, f) { (this.listeners[event] ??= new Set()).add(f); }
+  off(event, f) { this.listeners[event]?.delete(f); }
+  tell(name, value) { this.values[name] = value; for (const f of this.listeners[`change:${name}`] ?? []) f(); }
+  save_changes() { if (this.asked) { this.asked = false; requestAnimationFrame(() => this.answer()); } }
+
+  async answer() {
+    const {request, spec, drawing} = this.values;
+    try {
+      if ([request.z_from, request.e_from].includes(DRAWING) && drawing !== this.encoded) {
+        this.tell('message', 'Reading the drawing …');
+        for (const one of this.sides) await one.draw(new Uint8Array(drawing.buffer), spec.size);
+        this.encoded = drawing;
+      }
+      this.pictures = this.sides.map((one, m) => one.picture(request, request.moves[m]));
+      this.tell('message', '');
+    } catch (error) { this.tell('message', error.message); }
+    if (!this.pictures) return;
+    const frames = new Uint8Array(4 + this.pictures.length * this.pictures[0].length);
+    new DataView(frames.buffer).setUint32(0, request.id, true);
+    this.pictures.forEach((rgb, i) => frames.set(rgb, 4 + i * rgb.length));
+    this.tell('frames', new DataView(frames.buffer));
+  }
+}
+
+async function start(root) {
+  const answer = await fetch(here('live.json'));
+  if (!answer.ok) throw new Error(`live.json could not be fetched (${answer.status})`);
+  const {spec, images, models} = await answer.json();
+  const sides = await Promise.all(models.map(side));
+  const model = new Page({spec, images: new DataView(bytes(images).buffer), frames: new DataView(new ArrayBuffer(0)), message: ''}, sides);
+  document.head.append(Object.assign(document.createElement('link'), {rel: 'stylesheet', href: here('explorer.css')}));
+  root.replaceChildren();
+  front.render({model, el: root});
+  return model;
+}
+
+const root = document.getElementById('live');
+if (root) start(root).then((model) => { root.live = model; }).catch((error) => {
+  root.append(Object.assign(document.createElement('p'), {textContent: `The picture stays as it is: ${error.message}; reload the page to try again.`}));
+});

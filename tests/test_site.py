@@ -1,0 +1,202 @@
+"""The documentation: built by its one command, served below a sub-path, and read in a browser."""
+import json
+import re
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+REPO = 'github.com/rbvae-nb/rbvae-nb'
+NOTEBOOKS = sorted(p for p in (ROOT / 'nbs').rglob('*.ipynb') if not re.search(r'/[._]', f'/{p.relative_to(ROOT)}'))
+LESSONS = [p for p in NOTEBOOKS if p.stem != 'index']
+LOOK = """() => {
+  const all = selector => [...document.querySelectorAll(selector)];
+  const prose = document.querySelector('main').cloneNode(true);
+  prose.querySelectorAll('pre, code, script, style, .katex').forEach(e => e.remove());
+  return {
+    title: document.title,
+    links: all('a[href]').map(a => a.href),
+    sidebar: all('.sidebar-menu-container a[href]').map(a => a.href),
+    ids: all('[id]').map(e => e.id),
+    images: all('img').map(i => [i.currentSrc.slice(0, 90), i.complete && i.naturalWidth]),
+    formulas: all('.katex-html').map(e => [e.textContent.slice(0, 40), e.offsetWidth, e.offsetHeight]),
+    unread: all('.katex-error').map(e => e.textContent),
+    prose: prose.textContent,
+    text: document.querySelector('main').innerText,
+    loose: all('main code').filter(e => !e.closest('a, pre')).map(e => e.textContent)};
+}"""
+
+CUT = """() => {
+  const scrolls = e => e.tagName !== 'MAIN' && (getComputedStyle(e).overflowX !== 'visible' || scrolls(e.parentElement));
+  const out = [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1);
+  return out.filter(e => !scrolls(e)).map(e => e.outerHTML.slice(0, 80));
+}"""
+
+
+def page_name(notebook: Path) -> str:
+    """The name of a notebook's page: nbdev drops the number."""
+    from nbdev.config import nbpath2html
+    return nbpath2html(notebook.relative_to(ROOT / 'nbs')).as_posix()
+
+
+def look(browser, site, name: str, **options) -> dict:
+    """What one page says and holds, and what went wrong on the way."""
+    context = browser.new_context(**options)
+    page, wrong = context.new_page(), []
+    page.on('console', lambda m: wrong.append(m.text) if m.type in ('error', 'warning') else None)
+    page.on('pageerror', lambda error: wrong.append(str(error)))
+    page.on('requestfailed', lambda request: wrong.append(f'failed: {request.url}'))
+    page.on('response', lambda r: wrong.append(f'{r.status}: {r.url}') if r.status >= 400 else None)
+    own = site.url, 'data:', 'blob:'
+    page.on('request', lambda r: None if r.url.startswith(own) else wrong.append(f'foreign: {r.url}'))
+    page.goto(site.url + name, wait_until='load')
+    page.evaluate('document.fonts.ready')
+    seen = page.evaluate(LOOK) | {'wrong': wrong}
+    context.close()
+    return seen
+
+
+@pytest.fixture(scope='module')
+def seen(browser, site) -> dict[str, dict]:
+    """`look` at every page."""
+    return {name: look(browser, site, name) for name in site.pages}
+
+
+def anchors(seen, name: str) -> set[str]:
+    """Where a link into a page may point."""
+    return {'', *seen[name]['ids']}
+
+
+def test_built_without_a_warning(site):
+    assert site.built, site.log
+
+
+def test_every_notebook_has_its_page_and_place(site, seen):
+    ordered = sorted(NOTEBOOKS, key=lambda p: (p.parent != ROOT / 'nbs', p.stem != 'index', not p.stem.endswith('live'), p.name))
+    expected = [site.url + page_name(p) for p in ordered] + [site.url + 'reference.html']
+    assert seen['index.html']['sidebar'] == expected
+    for before, after in zip(ordered[:-1], ordered[1:]):
+        assert site.url + page_name(after) in seen[page_name(before)]['links']
+
+
+def test_pages_open_without_an_error_or_a_foreign_request(seen):
+    assert {name: page['wrong'] for name, page in seen.items() if page['wrong']} == {}
+
+
+def test_internal_links_and_anchors_resolve(site, seen):
+    broken = []
+    origin = site.url.removesuffix('rbvae-nb/')
+    for name, page in seen.items():
+        for link in {link for link in page['links'] if link.startswith(origin)}:
+            address, anchor = urldefrag(link)
+            target = unquote(address.removeprefix(site.url)) or 'index.html'
+            if target in seen: found = unquote(anchor) in anchors(seen, target)
+            else: found = (site.folder / target).is_file()
+            if not (found and address.startswith(site.url)): broken.append((name, link))
+    assert broken == []
+
+
+def test_own_pages_are_linked_within_the_site(seen):
+    assert {link for page in seen.values() for link in page['links'] if 'rbvae-nb.github.io' in link} == set()
+
+
+def test_images_load(seen):
+    assert sum(len(page['images']) for page in seen.values()) > 20
+    assert [(name, src) for name, page in seen.items() for src, width in page['images'] if not width] == []
+
+
+def test_mathematics_is_typeset(seen):
+    formulas = [(name, *formula) for name, page in seen.items() for formula in page['formulas']]
+    assert len(formulas) > 200
+    assert [f for f in formulas if min(f[2:]) <= 0] == []
+    assert [(name, page['unread']) for name, page in seen.items() if page['unread']] == []
+
+
+def test_no_raw_formula_is_left(seen):
+    raw = re.compile(r'.{0,30}(?:\$\$|\$[^$\s]+\$|\\math|\\color|\\[()\[\]]).{0,40}')
+    assert {(name, m[0]) for name, page in seen.items() for m in raw.finditer(page['prose'])} == set()
+
+
+def test_nothing_of_the_machine_is_told(site):
+    secret = re.compile('|'.join(map(re.escape, {str(ROOT), str(Path.home()), str(site.folder)})))
+    told = [(p.name, m[0]) for p in site.folder.glob('*.*') for m in secret.finditer(p.read_text(encoding='utf-8'))]
+    assert told == []
+
+
+def test_lessons_open_in_colab_and_can_be_edited(seen):
+    for lesson in LESSONS:
+        path, links = lesson.relative_to(ROOT).as_posix(), seen[page_name(lesson)]['links']
+        assert f'https://colab.research.google.com/github/{REPO.removeprefix("github.com/")}/blob/main/{path}' in links, path
+        assert f'https://{REPO}/edit/main/{path}' in links, path
+        assert f'https://{REPO}/issues/new' in links, path
+
+
+def test_names_are_linked_to_their_documentation(site, seen):
+    from rbvae_nb._modidx import d
+    symbols = {full.removeprefix(f'{module}.'): address.split('#')
+               for module, names in d['syms'].items() for full, (address, _) in names.items()}
+    loose = {(name, c) for name, page in seen.items() for c in page['loose'] if c.removesuffix('()') in symbols}
+    assert loose == set()
+    public = {name: address for name, address in symbols.items() if '_' not in (name[0], name.split('.')[-1][0])}
+    assert [name for name, (page, anchor) in public.items() if anchor not in anchors(seen, page)] == []
+    linked = {link for page in seen.values() for link in page['links']}
+    assert [name for name, to in public.items() if '.' not in name and site.url + '#'.join(to) not in linked] == []
+
+
+def test_search_finds_a_word_and_opens_it(browser, site):
+    page = browser.new_page()
+    page.goto(site.url + 'reference.html')
+    page.fill('#quarto-search input', 'degenerate solution')
+    page.locator('.search-result').first.click()
+    page.wait_for_url(lambda url: 'reference.html' not in url)
+    assert 'degenerate' in page.inner_text('main').lower()
+    page.close()
+
+
+def test_search_index_is_readable(site):
+    entries = json.loads((site.folder / 'search.json').read_text(encoding='utf-8'))
+    assert [entry['text'][:80] for entry in entries if re.search(r'\\(?:mathbf|color)', entry['text'] + entry['section'])] == []
+
+
+def luminance(page) -> float:
+    """How light the page's background is, from 0 to 255."""
+    page.wait_for_timeout(200)
+    colour = page.evaluate('getComputedStyle(document.body).backgroundColor')
+    return sum(map(int, re.findall(r'\d+', colour)[:3])) / 3
+
+
+def test_dark_mode_follows_the_system_and_the_toggle(browser, site):
+    for scheme in ('light', 'dark'):
+        context = browser.new_context(color_scheme=scheme)
+        page = context.new_page()
+        page.goto(site.url)
+        light = luminance(page) > 128
+        assert light == (scheme == 'light')
+        page.click('.quarto-color-scheme-toggle')
+        assert (luminance(page) > 128) != light
+        page.reload()
+        assert (luminance(page) > 128) != light, 'the choice is forgotten'
+        context.close()
+
+
+def test_pages_fit_a_phone(browser, site):
+    context = browser.new_context(viewport={'width': 390, 'height': 844}, has_touch=True)
+    page, wide, cut = context.new_page(), {}, {}
+    for name in site.pages:
+        page.goto(site.url + name, wait_until='load')
+        wide[name], cut[name] = page.evaluate('document.documentElement.scrollWidth'), page.evaluate(CUT)
+    context.close()
+    assert {name: width for name, width in wide.items() if width > 390} == {}
+    assert {name: elements for name, elements in cut.items() if elements} == {}, 'wide things do not scroll in their own box'
+
+
+def test_text_is_there_without_javascript(browser, site, seen):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    for name in site.pages:
+        page.goto(site.url + name, wait_until='load')
+        text = page.inner_text('main')
+        assert len(text) > .9 * len(seen[name]['text']) or name == 'live.html', name
+        assert len(text) > 200, name
+    context.close()
