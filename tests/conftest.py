@@ -1,4 +1,16 @@
-"""What every run ends with: a table of the notebooks' seconds, then one line that counts passed and failed."""
+"""What every run ends with: a table of the notebooks' seconds, then one line that counts passed and failed; and what
+the tests in a browser share."""
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import NamedTuple
+
 import pytest
 
 EXIT = pytest.StashKey[int]()
@@ -37,18 +49,6 @@ def pytest_unconfigure(config) -> None:
 
 
 # The documentation, built once and served as GitHub Pages serves it, and a browser to read it with.
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from threading import Thread
-from typing import NamedTuple
-
-
 class Served(NamedTuple):
     """The built site: where it lies, where it is served, and what its build printed."""
     folder: Path

@@ -140,7 +140,7 @@ def test_images_are_chosen_with_the_keyboard(page, twin):
 
 
 def draw_a_seven(page):
-    page.get_by_text('Draw', exact=True).click()
+    page.get_by_text('Draw a digit').click()
     box = page.locator('.rbvae-pad canvas').bounding_box()
     for i, (x, y) in enumerate([(.3, .25), (.7, .25), (.45, .8)]):
         page.mouse.move(box['x'] + x * box['width'], box['y'] + y * box['height'], steps=6)
@@ -161,7 +161,7 @@ def test_drawing_is_encoded_as_torch_encodes_it(page, twin):
 
 
 def test_drawing_with_the_keyboard(page):
-    page.get_by_text('Draw', exact=True).click()
+    page.get_by_text('Draw a digit').click()
     page.get_by_role('application').focus()
     for key in [' ', *['ArrowDown'] * 8, ' ']: page.keyboard.press(key)
     page.get_by_role('button', name='Content only').click()
@@ -169,7 +169,7 @@ def test_drawing_with_the_keyboard(page):
 
 
 def test_empty_pad_is_told(page):
-    page.get_by_text('Draw', exact=True).click()
+    page.get_by_text('Draw a digit').click()
     before = settle(page)['id']
     page.get_by_role('button', name='Use it').click()
     assert 'empty' in page.locator('.rbvae-status').inner_text()

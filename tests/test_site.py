@@ -1,4 +1,5 @@
 """The documentation: built by its one command, served below a sub-path, and read in a browser."""
+import gzip
 import json
 import re
 from pathlib import Path
@@ -200,3 +201,31 @@ def test_text_is_there_without_javascript(browser, site, seen):
         assert len(text) > .9 * len(seen[name]['text']) or name == 'live.html', name
         assert len(text) > 200, name
     context.close()
+
+
+def test_live_page_without_javascript_keeps_picture_and_sentence(browser, site):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(site.url + 'live.html', wait_until='load')
+    assert page.locator('#live img').bounding_box()['width'] > 300
+    assert 'switch JavaScript on' in page.inner_text('#live')
+    context.close()
+
+
+def test_live_page_is_light(browser, site):
+    """With text compressed, as GitHub Pages sends it: a megabyte to begin with, less than two when somebody has drawn."""
+    page, sizes = browser.new_page(), {}
+    def weigh(response):
+        text = re.search(r'\.(html|css|js|json|svg)$', response.url)
+        sizes[response.url] = len(gzip.compress(response.body()) if text else response.body())
+    page.on('response', weigh)
+    page.goto(site.url + 'live.html')
+    page.wait_for_selector('.rbvae[data-frame]')
+    page.wait_for_load_state('networkidle')
+    assert sum(sizes.values()) < 1e6, sizes
+    page.get_by_text('Draw a digit').click()
+    page.locator('.rbvae-pad canvas').click()
+    page.get_by_role('button', name='Use it').click()
+    page.wait_for_function("document.getElementById('live').live.encoded")
+    assert 1.2e6 < sum(sizes.values()) < 2e6, sizes
+    page.close()

@@ -181,7 +181,7 @@ const COLOURS = {grey: [1, 1, 1], red: [8, 1, 1], green: [1, 8, 1], blue: [1, 1,
 
 function drawingPad(parent, size, say, onuse) {
   const box = make(parent, 'details', {className: 'rbvae-pad'});
-  make(box, 'summary', {textContent: 'Draw'});
+  make(box, 'summary', {textContent: 'Draw a digit'});
   const canvas = make(box, 'canvas', {width: PAD, height: PAD, tabIndex: 0}, {
     role: 'application', 'aria-label': 'Drawing pad. Draw with the pointer; or arrow keys move the pen, space lowers or lifts it.'});
   const row = make(box, 'div', {className: 'rbvae-actions'});
