@@ -212,7 +212,7 @@ def live_files() -> Path:
     """The folder of what the live page fetches; it takes a while, so it is made again only for another package."""
     files = sorted(p for p in (NBS.parent / 'rbvae_nb').rglob('*') if p.is_file() and p.suffix != '.pyc')
     folder = NBS.parent / 'build/live' / hashlib.sha256(b''.join(p.read_bytes() for p in files)).hexdigest()[:16]
-    if not folder.exists(): write_live(folder.with_suffix('.unfinished')).rename(folder)
+    if not folder.exists(): write_live(folder.with_suffix('.unfinished'), start=2).rename(folder)
     return folder
 
 

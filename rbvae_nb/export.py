@@ -44,12 +44,13 @@ def rounded(model: Method) -> Method:
         if not value.isfinite().all(): raise ValueError(f'expected finite weights up to 65504, which float16 can hold, got others in {name}; train again')
     return model
 
-# %% ../nbs/13a_export.ipynb #40aa7a8e
+# %% ../nbs/13a_export.ipynb #74fff7ad
 def load_model(
     *paths: str | Path,  # one file of `Method.save` or of a training, or both files of an export
     methods: dict[str, type[Method]] = METHODS,  # name: class; your own go here
 ) -> Method:  # on the CPU, in evaluation mode; raises OSError or ValueError with the reason
     "The model that these weight files hold."
+    if not paths: raise ValueError('expected a weight file, got none')
     state = {}
     for path in paths:
         tensors, about = load_tensors(path)

@@ -24,14 +24,14 @@ from .rbvae import RbVAE
 from .srbvae import SRbVAE
 from .vae import write_whole
 
-# %% ../nbs/13b_live.ipynb #28c8eed4
+# %% ../nbs/13b_live.ipynb #6e37d45f
 def as_text(values: Tensor) -> str:
     "float32 values as base64, for JSON."
     return base64.b64encode(values.detach().float().cpu().contiguous().numpy().tobytes()).decode()
 
 def side_as_json(side: Side, n: int) -> dict:
     "What the page has to know of a model: codes of the first `n` images, means and directions."
-    return dict(name=side.model.name, codes={c: as_text(v[:n]) for c, v in side.codes.items()},
+    return dict(codes={c: as_text(v[:n]) for c, v in side.codes.items()},
                 directions={c: dict(mean=as_text(d.mean), basis=as_text(d.basis)) for c, d in side.directions.items()})
 
 # %% ../nbs/13b_live.ipynb #887a5281
@@ -41,19 +41,20 @@ def palette_png(figure) -> bytes:
     picture.quantize(128, dither=Image.Dither.NONE).save(out, 'PNG', optimize=True)
     return out.getvalue()
 
-# %% ../nbs/13b_live.ipynb #a6d173fa
+# %% ../nbs/13b_live.ipynb #148f7f53
 def write_live(
     folder: str | Path,  # is made; what has the same name is replaced
     model_a: RbVAE | None = None, model_b: RbVAE | None = None,  # as for `explore`; None: the pretrained pair
     data: DigitStyles | Tensor | None = None,  # None: the embedded digits
+    start: int = 0,  # the image to begin with
 ) -> Path:  # raises ValueError where `explore` does, OSError where nothing can be written
     "A folder with everything that the live page fetches."
-    folder, data = Path(folder), digit_styles(n_styles=1) if data is None else data
-    explorer = explore(model_a or RbVAE.pretrained(), model_b or SRbVAE.pretrained(), data)
-    about = dict(spec=explorer.canvas.spec, images=base64.b64encode(explorer.canvas.images).decode(),
-                 models=[side_as_json(s, len(explorer.labels)) for s in explorer.sides])
+    folder, data = Path(folder), digit_styles() if data is None else data
+    explorer = explore(model_a or RbVAE.pretrained(), model_b or SRbVAE.pretrained(), data, start=start)
+    models = [dict(files=f'{place}/{s.model.name}', **side_as_json(s, len(explorer.labels))) for place, s in zip('ab', explorer.sides)]
+    about = dict(spec=explorer.canvas.spec, images=base64.b64encode(explorer.canvas.images).decode(), models=models)
     write_whole(folder / 'live.json', json.dumps(about).encode())
     write_whole(folder / 'live.png', palette_png(explorer.frame()))
-    for side in explorer.sides: export_web(side.model, folder)
+    for place, side in zip('ab', explorer.sides): export_web(side.model, folder / place)
     for script in STATIC.iterdir(): shutil.copy(script, folder)
     return folder

@@ -21,12 +21,13 @@ from torch import Tensor
 from .digits import new_figure, to_bytes
 from .vae import Method, write_whole
 
-# %% ../nbs/12_synthesis.ipynb #779ef13a
+# %% ../nbs/12_synthesis.ipynb #8b3dee18
 def decode_table(
     model: Method,
     **codes: Tensor,  # each (R, C, D), with R or C equal to 1 where the code is shared
 ) -> Tensor:  # (R, C, 3, H, H) in [-1, 1] on the CPU
     "Decode every cell of a table of codes, in batches, on the model's device."
+    if set(codes) != set(model.codes): raise ValueError(f'expected the codes {model.codes}, got {tuple(codes)}')
     rows, columns = torch.broadcast_shapes(*(c.shape[:2] for c in codes.values()))
     flat = {k: c.expand(rows, columns, -1).flatten(0, 1) for k, c in codes.items()}
     return model.decode(**flat).unflatten(0, (rows, columns))
@@ -72,19 +73,20 @@ def codes_of_both(model: Method, images: Tensor) -> dict[str, Tensor]:  # {'z': 
         raise ValueError(f'expected a model with the codes z and e, got {type(model).__name__} with {", ".join(model.codes)}; use one of the Rb-VAE family')
     return model.encode(images)
 
-# %% ../nbs/12_synthesis.ipynb #c69f3190
+# %% ../nbs/12_synthesis.ipynb #919c7f02
 def draw_codes(
     model: Method,
     n: int,  # how many of each code
     seed: int = 0,  # the same codes on every device
     among: Tensor | None = None,  # images whose codes are imitated; None: the prior
+    codes: tuple[str, ...] = (),  # which; all of the model's if none are named
 ) -> dict[str, Tensor]:  # code name: (n, D) on the CPU
     "Codes from the prior, or from a Gaussian with the moments of the codes of `among`."
     if n < 1: raise ValueError(f'expected at least one code to draw, got n={n}')
-    generator = torch.Generator().manual_seed(seed)
-    noise = {c: torch.randn(n, getattr(model, f'dim_{c}'), generator=generator) for c in model.codes}
-    if among is not None: return {c: _imitate(noise[c], codes) for c, codes in model.encode(among).items()}
-    if hasattr(model, 'e_std'): noise['e'] = model.e_mean.cpu() + noise['e'] * model.e_std.cpu()
+    codes, generator = codes or model.codes, torch.Generator().manual_seed(seed)
+    noise = {c: torch.randn(n, getattr(model, f'dim_{c}'), generator=generator) for c in codes}
+    if among is not None: return {c: _imitate(noise[c], v) for c, v in model.encode(among).items() if c in codes}
+    if 'e' in noise and hasattr(model, 'e_std'): noise['e'] = model.e_mean.cpu() + noise['e'] * model.e_std.cpu()
     return noise
 
 # %% ../nbs/12_synthesis.ipynb #e159c9f5
@@ -94,7 +96,7 @@ def _imitate(noise: Tensor, codes: Tensor) -> Tensor:  # both (n, D)
     values, vectors = torch.linalg.eigh(codes.T.cov())
     return codes.mean(0) + noise * values.clamp(min=0).sqrt() @ vectors.T
 
-# %% ../nbs/12_synthesis.ipynb #6443769b
+# %% ../nbs/12_synthesis.ipynb #44f55bb9
 def conditional_synthesis(
     model: Method,  # with codes **z** and **e**
     images: Tensor,  # (N, 3, H, H): their **z** is kept
@@ -104,7 +106,7 @@ def conditional_synthesis(
 ) -> Table:  # (N, n): rows share **z**, columns share **e**
     "The same images with drawn target factors."
     z = codes_of_both(model, images)['z']
-    e = draw_codes(model, n, seed, among)['e']
+    e = draw_codes(model, n, seed, among, ('e',))['e']
     return Table(decode_table(model, z=z[:, None], e=e[None]), left=images, title=model.title)
 
 # %% ../nbs/12_synthesis.ipynb #0c4c2395
@@ -117,7 +119,7 @@ def attribute_transfer(
     z, e = codes_of_both(model, z_from)['z'], model.encode(e_from)['e']
     return Table(decode_table(model, z=z[:, None], e=e[None]), z_from, e_from, model.title)
 
-# %% ../nbs/12_synthesis.ipynb #7090b8b7
+# %% ../nbs/12_synthesis.ipynb #98424714
 def random_panels(
     model: Method,
     panels: int = 4,  # rows, each with one **e**
@@ -129,10 +131,10 @@ def random_panels(
     if 'e' not in model.codes:
         z = draw_codes(model, panels * positions, seed, among)['z'].unflatten(0, (panels, positions))
         return Table(decode_table(model, z=z), title=model.title)
-    e, z = draw_codes(model, panels, seed, among)['e'], draw_codes(model, positions, seed + 1, among)['z']
+    e, z = (draw_codes(model, n, seed, among, (c,))[c] for c, n in (('e', panels), ('z', positions)))
     return Table(decode_table(model, z=z[None], e=e[:, None]), title=model.title)
 
-# %% ../nbs/12_synthesis.ipynb #e6d62895
+# %% ../nbs/12_synthesis.ipynb #fb37e226
 def interpolate(
     model: Method,
     images: Tensor,  # (R, 3, H, H): they give the code that stays
@@ -140,15 +142,15 @@ def interpolate(
     code: str = 'e',  # which code moves
     steps: int = 8,  # from one image of `through` to the next
     loop: bool = False,  # on to the first again
-) -> Table:  # (R, T), T = (K - 1) * steps + 1, or K * steps for a loop
+) -> Table:  # (R, T), T = (K - 1) * steps + 1, or K * steps for a loop; one row if no code stays
     "Images along straight lines in one code."
     if code not in model.codes: raise ValueError(f'expected a code of {model.codes} to move, got {code!r}')
     if len(through) < 2 or steps < 1: raise ValueError(f'expected two images or more to walk through and steps of at least 1, got {len(through)} and {steps}')
     path = _polyline(model.encode(through)[code], steps, loop)
-    codes = {c: v[:, None] for c, v in model.encode(images).items()} | {code: path[None]}
+    stays = {c: v[:, None] for c, v in model.encode(images).items() if c != code}
     top = torch.full((len(path), *through.shape[1:]), 255, dtype=torch.uint8)
     top[::steps] = to_bytes(through)
-    return Table(decode_table(model, **codes), images, top, model.title)
+    return Table(decode_table(model, **stays, **{code: path[None]}), images if stays else None, top, model.title)
 
 # %% ../nbs/12_synthesis.ipynb #e46d926b
 def _polyline(points: Tensor, steps: int, loop: bool) -> Tensor:  # (K, D) to (T, D)
@@ -158,7 +160,7 @@ def _polyline(points: Tensor, steps: int, loop: bool) -> Tensor:  # (K, D) to (T
     legs = [a + at * (b - a) for a, b in zip(points, ahead)]
     return torch.cat(legs if loop else [*legs, points[-1:]])
 
-# %% ../nbs/12_synthesis.ipynb #e75526d9
+# %% ../nbs/12_synthesis.ipynb #40e0d406
 def frames_of(table: Table, zoom: int = 2) -> np.ndarray:  # (C, height, width, 3) uint8
     "Each column of a table as one frame, its images side by side, `zoom` dots a pixel."
     strips = [_sheet(Table(column[None])) for column in table.images.transpose(0, 1)]
@@ -166,25 +168,29 @@ def frames_of(table: Table, zoom: int = 2) -> np.ndarray:  # (C, height, width, 
 
 def save_film(
     path: str | Path,  # ends in .gif or .mp4
-    frames: Iterable[np.ndarray],  # (height, width, 3) uint8 each, all of one size
-    fps: float = 12.,  # frames a second
-) -> Path:  # raises ValueError for other endings, ImportError where MP4 cannot be written, OSError for a folder that cannot
-    "Write frames as a film that runs for ever (GIF) or once (MP4)."
-    path, frames, out = Path(path), list(frames), io.BytesIO()
-    if path.suffix not in ('.gif', '.mp4'): raise ValueError(f'expected a film that ends in .gif or .mp4, got {path.name!r}')
-    if not frames: raise ValueError('expected at least one frame, got none')
-    write = _write_gif if path.suffix == '.gif' else _write_mp4
-    write(out, frames, fps)
+    frames: Iterable[np.ndarray] | Table,  # (height, width, 3) uint8 each, all of one size; of a table, its columns
+    fps: float = 10.,  # frames a second; a GIF counts in hundredths of a second
+    loops: int = 0,  # how often a GIF runs; 0: for ever
+) -> Path:  # raises ValueError for frames or endings that do not fit, ImportError where MP4 cannot be written, OSError for a folder that cannot
+    "Write frames as a GIF or an MP4."
+    path, frames, out = Path(path), list(frames_of(frames) if isinstance(frames, Table) else frames), io.BytesIO()
+    write = {'.gif': _write_gif, '.mp4': _write_mp4}.get(path.suffix.lower())
+    if not write: raise ValueError(f'expected a film that ends in .gif or .mp4, got {path.name!r}')
+    if not 0 < fps <= 100 or loops < 0: raise ValueError(f'expected up to 100 frames a second and no negative loops, got fps={fps}, loops={loops}')
+    kinds = {(f.dtype.name, f.shape) for f in map(np.asarray, frames)}
+    if len(kinds) != 1 or not all(dtype == 'uint8' and shape[2:] == (3,) for dtype, shape in kinds):
+        raise ValueError(f'expected frames of one shape (height, width, 3) in uint8, got {sorted(kinds) or "none"}')
+    write(out, frames, fps, loops)
     write_whole(path, out.getvalue())
     return path
 
-# %% ../nbs/12_synthesis.ipynb #306026bc
-def _write_gif(out: io.BytesIO, frames: list[np.ndarray], fps: float):
-    "A GIF that runs for ever."
+# %% ../nbs/12_synthesis.ipynb #a1fc9e19
+def _write_gif(out: io.BytesIO, frames: list[np.ndarray], fps: float, loops: int):
+    "A GIF of 256 colours a frame."
     import imageio.v3 as imageio
-    imageio.imwrite(out, frames, extension='.gif', duration=1000 / fps, loop=0)
+    imageio.imwrite(out, frames, extension='.gif', duration=1000 / fps, loop=loops)
 
-def _write_mp4(out: io.BytesIO, frames: list[np.ndarray], fps: float):
+def _write_mp4(out: io.BytesIO, frames: list[np.ndarray], fps: float, _: int):
     "H.264, with even sides as it wants them."
     import imageio.v3 as imageio
     even = [np.pad(f, ((0, f.shape[0] % 2), (0, f.shape[1] % 2), (0, 0)), mode='edge') for f in frames]

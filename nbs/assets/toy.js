@@ -55,11 +55,12 @@ function curve(parent, frames) {  // log scale
 }
 
 function build(root, frames) {
-  const panels = Object.assign(document.createElement('div'), {className: 'toy-panels'}), row = document.createElement('label');
+  const panels = Object.assign(document.createElement('div'), {className: 'toy-panels'}), row = document.createElement('div');
   const range = Object.assign(document.createElement('input'), {type: 'range', min: 0, max: frames.length - 1, value: 0});
   const play = Object.assign(document.createElement('button'), {type: 'button', textContent: 'Play'}), says = document.createElement('output');
   row.className = 'toy-row';
-  row.append(play, 'training ', range, says);
+  range.setAttribute('aria-label', 'training step');
+  row.append(play, range, says);
   root.replaceChildren(panels, row);
   const draws = [scatter(panels), curve(panels, frames)];
   let timer = null;
@@ -82,7 +83,7 @@ function build(root, frames) {
 }
 
 const style = document.createElement('style');
-style.textContent = `.toy { --toy-q: royalblue; --toy-p: chocolate; margin: 1em 0; } .toy text { font: 13px system-ui, sans-serif; } .toy text:not([fill]) { fill: currentColor; }
+style.textContent = `.toy { --toy-q: light-dark(#2f55d4, #8fb0ff); --toy-p: light-dark(#a8500f, #f0a060); margin: 1em 0; } .toy text { font: 13px system-ui, sans-serif; } .toy text:not([fill]) { fill: currentColor; }
 .toy-panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(240px, 1fr)); gap: 1em; max-width: 720px; }
 .toy-row { display: flex; flex-wrap: wrap; gap: .7em; align-items: center; max-width: 720px; }
 .toy-row input { flex: 1 1 12em; } .toy-row output { min-width: 11em; font-variant-numeric: tabular-nums; }

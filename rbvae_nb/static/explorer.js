@@ -1,7 +1,8 @@
 // The explorer's front-end, an anywidget module. It draws what `model` holds and asks `model` for pictures; whether
 // a kernel answers (Jupyter, Colab) or a script in the page (the documentation), it cannot tell.
 //
-//   spec     {size, labels, models: [{title, sliders: {e: [name, ...], z: [...]}, probes: [[what, value, chance], ...]}]}
+//   spec     {size, labels, start, draw, models: [{title, sliders: {e: [name, ...], z: [...]}, probes: [[what, value, chance], ...]}]};
+//            `start` is the image to begin with, `draw` whether there is a pad; only `models` may change later
 //   images   bytes: one RGB picture of size × size for each label
 //   request  {id, z_from, e_from, z, e, seed, moves}: what is asked for, see `START`; written here
 //   drawing  bytes: one RGB picture, written here
@@ -9,7 +10,7 @@
 //   message  one sentence for the reader, empty if all is well
 
 const DRAWING = -1;  // stands for the drawing where an image's number is expected
-const START = {z_from: 0, e_from: 0, z: 'image', e: 'image', seed: 0};  // z, e: of the 'image', 'drawn' anew, or (e only) 'ref'
+const START = {z: 'image', e: 'image', seed: 0};  // z, e: of the 'image', 'drawn' anew, or (e only) 'ref'
 const RANGE = {min: -3, max: 3, step: 0.1, value: 0};  // standard deviations
 
 const bytes = (value) => new Uint8Array(value.buffer ?? value, value.byteOffset ?? 0, value.byteLength);
@@ -29,9 +30,11 @@ function paint(canvas, rgb, size) {
 
 export default {
   render({model, el}) {
-    const root = make(el, 'div', {className: 'rbvae'});
-    const status = make(root, 'p', {className: 'rbvae-status'}, {role: 'status', 'aria-live': 'polite'});
-    let state, view, waiting = false, again = false, last = 0;
+    const root = make(el, 'div', {className: 'rbvae'}), spec = model.get('spec');
+    const problem = make(root, 'p', {className: 'rbvae-problem'}, {role: 'alert'}), say = (sentence) => { problem.textContent = sentence; };
+    const state = {...START, z_from: spec.start, e_from: spec.start, moves: still(spec)};
+    let columns = [], waiting = false, again = false;
+    let last = Math.floor(Math.random() * 2 ** 31);  // another view of the same widget counts from elsewhere
 
     function ask() {  // one request at a time; what happened meanwhile is asked for at once afterwards
       if (waiting) { again = true; return; }
@@ -40,79 +43,73 @@ export default {
       model.save_changes();
     }
     function answered() {
-      const reply = bytes(model.get('frames')), size = model.get('spec').size;
-      if (reply.length < 4) return;
-      const id = new DataView(reply.buffer, reply.byteOffset).getUint32(0, true);
-      view.canvases.forEach((canvas, i) => paint(canvas, reply.subarray(4 + 3 * size * size * i), size));
-      root.dataset.frame = id;
-      if (id === last) waiting = false;
-      if (again && !waiting) { again = false; ask(); }
+      const reply = bytes(model.get('frames'));
+      if (reply.length < 4 || new DataView(reply.buffer, reply.byteOffset).getUint32(0, true) !== last) return;  // another view's
+      columns.forEach(({canvas}, i) => paint(canvas, reply.subarray(4 + 3 * spec.size ** 2 * i), spec.size));
+      root.dataset.frame = last;
+      waiting = false;
+      if (again) { again = false; ask(); }
     }
-    function change(update) { Object.assign(state, update); view.show(state); ask(); }
-    function tell() { status.textContent = model.get('message'); }
+    function show() {
+      choices.show(state);
+      columns.forEach((column, m) => column.show(choices.sentence(state), state.moves[m]));
+    }
+    function change(update) { Object.assign(state, update); show(); ask(); }
 
-    function build() {  // everything that depends on the spec; a new one (another checkpoint) keeps what was chosen
-      const spec = model.get('spec'), still = spec.models.map(({sliders}) => ({e: sliders.e.map(() => 0), z: sliders.z.map(() => 0)}));
-      view?.remove();
-      state = {...START, moves: still, ...state};
-      view = explorer(root, spec, bytes(model.get('images')), state, change, (rgb) => {
-        model.set('drawing', new DataView(rgb.buffer));
-      }, (sentence) => { status.textContent = sentence; });
+    const choices = chooser(root, spec, bytes(model.get('images')), state, change, say, (rgb) => model.set('drawing', new DataView(rgb.buffer)));
+    const models = make(root, 'div', {className: 'rbvae-models'});
+    function build() {  // one column a model; again when there are others (another checkpoint), with what was chosen
+      models.replaceChildren();
+      columns = model.get('spec').models.map((one, m) => column(models, one, spec.size, (code, i, value) => {
+        state.moves[m][code][i] = value;
+        change({});
+      }));
       for (const node of root.querySelectorAll('input, button, select, summary, [tabindex]'))
         node.setAttribute('data-lm-suppress-shortcuts', 'true');  // or JupyterLab would take the arrow keys
       waiting = again = false;
-      ask();
+      change({});
     }
-    const events = [['change:frames', answered], ['change:spec', build], ['change:message', tell]];
+    const events = [['change:frames', answered], ['change:spec', build], ['change:message', () => say(model.get('message'))]];
     for (const [event, f] of events) model.on(event, f);
     build();
-    tell();
+    say(model.get('message'));
     return () => { for (const [event, f] of events) model.off(event, f); root.remove(); };
   },
 };
 
-// The elements, for one spec. `change(update)` alters the state, `send(rgb)` hands over a drawing, `say` speaks to the reader.
-function explorer(root, spec, images, state, change, send, say) {
-  const top = make(root, 'div', {className: 'rbvae-top'});
-  const choices = make(top, 'div'), pickers = {
+const still = (spec) => spec.models.map(({sliders}) => ({e: sliders.e.map(() => 0), z: sliders.z.map(() => 0)}));
+
+// Which codes: pictures to pick, the pad, the buttons, and a sentence that says what is shown.
+function chooser(root, spec, images, state, change, say, send) {
+  const top = make(root, 'div', {className: 'rbvae-top'}), choices = make(top, 'div'), pickers = {
     z_from: picker(choices, 'Content: z of', spec, images, (i) => change({z_from: i, z: 'image'})),
     e_from: picker(choices, 'Style: e of', spec, images, (i) => change({e_from: i, e: 'image'})),
   };
-  const pad = drawingPad(top, spec.size, say, (rgb, uses) => {
+  if (spec.draw) drawingPad(top, spec.size, say, (rgb, uses) => {
     send(rgb);
     for (const name of uses) pickers[name].draw(rgb);
-    change({...Object.fromEntries(uses.map((name) => [name, DRAWING])), ...Object.fromEntries(uses.map((name) => [name[0], 'image']))});
+    change(Object.fromEntries(uses.flatMap((name) => [[name, DRAWING], [name[0], 'image']])));
   });
-
-  const still = () => state.moves.map(({e, z}) => ({e: e.map(() => 0), z: z.map(() => 0)}));
   const seed = () => Math.floor(Math.random() * 2 ** 31);
   const actions = {
     'Swap': ['exchange the two images', () => change({z_from: state.e_from, e_from: state.z_from, z: 'image', e: 'image'})],
     'Sample e': ['draw a style', () => change({e: 'drawn', seed: seed()})],
     'Sample z': ['draw a content', () => change({z: 'drawn', seed: seed()})],
     'e = e_ref': ['the style of reference images', () => change({e: 'ref'})],
-    'Reset': ['codes of the chosen images, all sliders at 0', () => change({z: 'image', e: 'image', moves: still()})],
+    'Reset': ['codes of the chosen images, all sliders at 0', () => change({z: 'image', e: 'image', moves: still(spec)})],
   };
   const row = make(root, 'div', {className: 'rbvae-actions'}, {role: 'group', 'aria-label': 'Actions on both models'});
   for (const [name, [title, onclick]] of Object.entries(actions)) make(row, 'button', {type: 'button', textContent: name, title, onclick});
-
-  const models = make(root, 'div', {className: 'rbvae-models'});
-  const columns = spec.models.map((one, m) => column(models, one, spec.size, (code, i, value) => {
-    state.moves[m][code][i] = value;
-    change({});
-  }));
-  const said = {image: (i) => i === DRAWING ? 'the drawing' : spec.labels[i], drawn: () => 'a sample', ref: () => 'e_ref'};
-  const view = {
-    canvases: columns.map(({canvas}) => canvas),
+  const caption = make(root, 'p', {className: 'rbvae-status'}, {role: 'status'});
+  const words = {image: (i) => i === DRAWING ? 'your drawing' : spec.labels[i], drawn: () => 'a sample', ref: () => 'reference images (e_ref)'};
+  const sentence = ({z, e, z_from, e_from}) => `z of ${words[z](z_from)}, e of ${words[e](e_from)}`;
+  return {
+    sentence,
     show(state) {
-      for (const [name, p] of Object.entries(pickers)) p.choose(state[name], state[name[0]] === 'image');
-      const what = `z of ${said[state.z](state.z_from)}, e of ${said[state.e](state.e_from)}`;
-      columns.forEach((c, m) => c.show(what, state.moves[m]));
+      for (const [name, p] of Object.entries(pickers)) p.choose(state[name[0]] === 'image' ? state[name] : null);
+      if (caption.textContent !== sentence(state)) caption.textContent = sentence(state);
     },
-    remove() { for (const node of [top, row, models]) node.remove(); pad.remove(); },
   };
-  view.show(state);
-  return view;
 }
 
 let pickerCount = 0;
@@ -129,10 +126,7 @@ function picker(parent, legend, spec, images, onpick) {  // radio buttons that a
   });
   const drawing = options.at(-1);
   return {
-    choose(number, inUse) {
-      for (const o of options) o.radio.checked = o.number === number;
-      set.classList.toggle('rbvae-unused', !inUse);
-    },
+    choose(number) { for (const o of options) o.radio.checked = o.number === number; },
     draw(rgb) { drawing.box.hidden = false; paint(drawing.canvas, rgb, spec.size); },
   };
 }
@@ -211,7 +205,7 @@ function drawingPad(parent, size, say, onuse) {
   canvas.onpointerup = canvas.onpointercancel = () => { pen = null; redraw(); };
   canvas.onkeydown = (event) => {
     const step = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]}[event.key];
-    if (event.key === ' ') { if (pen) pen = null; else strokes.push(pen = [[...cursor]]); }
+    if (event.key === ' ') { if (pen) pen = null; else strokes.push(pen = [[...cursor]]); say(pen ? 'pen down' : 'pen up'); }
     else if (step) { cursor = cursor.map((v, i) => Math.min(0.97, Math.max(0.03, v + step[i] / 32))); pen?.push(cursor); }
     else return;
     event.preventDefault();

@@ -1,12 +1,9 @@
 // The explorer on a page without a kernel: this script answers the front-end's requests with the networks in network.js.
 // `<div id="live"><img ...></div>` holds a picture until everything is here; files are fetched from this script's folder.
-import front from './explorer.js';
-import {encoders, generator, load} from './network.js';
-
 const here = (name) => new URL(name, import.meta.url);
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const floats = (text) => new Float32Array(bytes(text).buffer);
-const DRAWING = -1;
+const DRAWING = -1;  // as in explorer.js
 
 function normal(seed) {  // a stream of standard normal numbers: mulberry32, then Box and Muller
   const uniform = () => {
@@ -19,8 +16,8 @@ function normal(seed) {  // a stream of standard normal numbers: mulberry32, the
 }
 
 // One model: codes of the images (the drawing's by `encode`), directions, and the picture that a request asks for.
-async function side({name, codes, directions}) {
-  const file = await load(here(`${name}-decoder.safetensors`)), decode = generator(file), e_ref = file.tensors.e_ref.data;
+async function side({files, codes, directions}, {encoders, generator, load}) {
+  const file = await load(here(`${files}-decoder.safetensors`)), decode = generator(file), e_ref = file.tensors.e_ref.data;
   const known = Object.fromEntries(Object.entries(codes).map(([c, text]) => [c, floats(text)]));
   const ways = Object.fromEntries(Object.entries(directions).map(([c, d]) => [c, {mean: floats(d.mean), basis: floats(d.basis)}]));
   let drawn = null, encode = null;
@@ -36,7 +33,7 @@ async function side({name, codes, directions}) {
   }
   return {
     async draw(rgb, size) {  // the encoder comes with the first drawing
-      encode ??= encoders(await load(here(`${name}-encoder.safetensors`)));
+      encode ??= encoders(await load(here(`${files}-encoder.safetensors`)));
       const image = new Float32Array(rgb.length), plane = size * size;
       for (let i = 0; i < plane; i++) for (let c = 0; c < 3; c++) image[c * plane + i] = rgb[3 * i + c] / 127.5 - 1;
       drawn = encode(image);
@@ -64,7 +61,7 @@ class Page {
     try {
       if ([request.z_from, request.e_from].includes(DRAWING) && drawing !== this.encoded) {
         this.tell('message', 'Reading the drawing …');
-        for (const one of this.sides) await one.draw(new Uint8Array(drawing.buffer), spec.size);
+        await Promise.all(this.sides.map((one) => one.draw(new Uint8Array(drawing.buffer), spec.size)));
         this.encoded = drawing;
       }
       this.pictures = this.sides.map((one, m) => one.picture(request, request.moves[m]));
@@ -79,10 +76,9 @@ class Page {
 }
 
 async function start(root) {
-  const answer = await fetch(here('live.json'));
+  const [{default: front}, network, answer] = await Promise.all([import('./explorer.js'), import('./network.js'), fetch(here('live.json'))]);
   if (!answer.ok) throw new Error(`live.json could not be fetched (${answer.status})`);
-  const {spec, images, models} = await answer.json();
-  const sides = await Promise.all(models.map(side));
+  const {spec, images, models} = await answer.json(), sides = await Promise.all(models.map((one) => side(one, network)));
   const model = new Page({spec, images: new DataView(bytes(images).buffer), frames: new DataView(new ArrayBuffer(0)), message: ''}, sides);
   document.head.append(Object.assign(document.createElement('link'), {rel: 'stylesheet', href: here('explorer.css')}));
   root.replaceChildren();
@@ -91,6 +87,9 @@ async function start(root) {
 }
 
 const root = document.getElementById('live');
-if (root) start(root).then((model) => { root.live = model; }).catch((error) => {
-  root.append(Object.assign(document.createElement('p'), {textContent: `The picture stays as it is: ${error.message}; reload the page to try again.`}));
-});
+if (root) {
+  const status = Object.assign(document.createElement('p'), {role: 'status', textContent: 'The models are being loaded …'});
+  root.append(status);
+  start(root).then((model) => { root.live = model; })
+    .catch((error) => { status.textContent = `The picture stays as it is: ${error.message}; reload the page to try again.`; });
+}
