@@ -4,7 +4,6 @@
 A notebook that fails is left as it was.
 """
 import base64
-import io
 import os
 import re
 import sys
@@ -15,7 +14,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbdev.clean import nbdev_clean
 from nbdev.doclinks import nbglob
-from PIL import Image
+
+from rbvae_nb.live import palette_png
 
 NBS = Path(__file__).resolve().parent
 WIDGET = 'application/vnd.jupyter.widget-view+json'
@@ -36,10 +36,8 @@ def kept(output: nbformat.NotebookNode) -> bool:
 
 
 def small_picture(png: str) -> str:
-    """A base64 PNG in a palette of 256 colours: no visible difference in these figures, a third of the bytes."""
-    out = io.BytesIO()
-    Image.open(io.BytesIO(base64.b64decode(png))).convert('RGB').quantize(256, dither=Image.Dither.NONE).save(out, 'PNG', optimize=True)
-    return base64.b64encode(out.getvalue()).decode()
+    """A base64 PNG in a palette."""
+    return base64.b64encode(palette_png(base64.b64decode(png))).decode()
 
 
 def execute(path: Path) -> None:

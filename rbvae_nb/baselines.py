@@ -143,7 +143,7 @@ class SVAE(VAE):
         model = self.beta * terms['adversarial'] + terms['reconstruction'] + terms['latent']
         return {'model': model, 'discriminator': terms['discriminator']}, terms
 
-# %% ../nbs/10_baselines.ipynb #ce6eb20d
+# %% ../nbs/10_baselines.ipynb #a1ddce0e
 @delegates()
 class Mathieu(RbVAE):
     "Mathieu et al. (2016) with reference images as the one class whose pairs are known; **e** is their specified code."
@@ -167,10 +167,10 @@ class Mathieu(RbVAE):
         "Encoders and generator; the discriminator."
         return {'model': [p for n, p in self.named_parameters() if not n.startswith('discriminator')], 'discriminator': [*self.discriminator.parameters()]}
 
-    def random(self, n: int, generator: torch.Generator | None = None) -> Tensor:  # (n, 3, H, H)
-        "Images from **z** of the prior, and **e** of a Gaussian with the moments that unlabelled images have."
-        z, e = (torch.randn(n, d, generator=generator) for d in (self.dim_z, self.dim_e))
-        return self.decode(z=z, e=self.e_mean.cpu() + e * self.e_std.cpu())
+    def prior(self, n: int, generator: torch.Generator | None = None) -> dict[str, Tensor]:  # code name: (n, D) on the CPU
+        "**z** from the prior, and **e** from a Gaussian with the moments that unlabelled images have."
+        codes = super().prior(n, generator)
+        return codes | {'e': self.e_mean.cpu() + codes['e'] * self.e_std.cpu()}
 
 # %% ../nbs/10_baselines.ipynb #fa4de03b
 @patch

@@ -43,12 +43,12 @@ def to_choose_from(
     order = first + [i for i in range(len(digit)) if i not in first]
     return data.test.images[order[:1000]], [f'digit {digit[i]}' for i in first]
 
-# %% ../nbs/13_explorer.ipynb #bc0fb869
+# %% ../nbs/13_explorer.ipynb #ba4b790b
 def principal_directions(
     codes: Tensor,  # (N, D)
 ) -> Tensor:  # (D, D): one direction a row, one standard deviation long, the longest first
     "Eigenvectors of the covariance, each times its standard deviation."
-    values, vectors = torch.linalg.eigh(codes.T.cov())
+    values, vectors = torch.linalg.eigh(torch.atleast_2d(codes.T.cov()))
     return (vectors * values.clamp(min=0).sqrt()).T.flip(0)
 
 # %% ../nbs/13_explorer.ipynb #602d77f2
@@ -72,13 +72,12 @@ def what_moves(judge: Judge, low: Tensor, high: Tensor) -> str:
     if (flips := (digit != other_digit).mean()) >= .5: change['digit'] = flips
     return ', '.join(sorted(change, key=change.get, reverse=True))
 
-# %% ../nbs/13_explorer.ipynb #612fbe6b
+# %% ../nbs/13_explorer.ipynb #c1a6e1fe
 class Directions(NamedTuple):
     "Ways to move one code, in the order of their effect."
     mean: Tensor  # (D,)
     basis: Tensor  # (D, D): one direction a row, one standard deviation long
-    effect: list[float]  # mean change of a pixel from -2 to 2, for the first directions
-    names: list[str]  # what those move; '' where nobody can tell
+    names: list[str]  # what the first of them move; '' where nobody can tell
 
 def leading_directions(
     model: Method,
@@ -94,7 +93,7 @@ def leading_directions(
     best = effect.argsort(descending=True)
     basis = torch.cat([basis[best], basis[len(best):]])
     names = [what_moves(judge, *pairs[i]) if judge else '' for i in best[:n]]
-    return Directions(codes[code].mean(0), basis, effect[best[:n]].tolist(), names)
+    return Directions(codes[code].mean(0), basis, names)
 
 # %% ../nbs/13_explorer.ipynb #7fc85124
 class Side:
@@ -125,14 +124,15 @@ def _noise(n: int, seed: int, code: str) -> Tensor:
     "Normal numbers, the same for each seed and code."
     return torch.randn(n, generator=torch.Generator().manual_seed(2 * seed + (code == 'z')))
 
-# %% ../nbs/13_explorer.ipynb #c5221a18
+# %% ../nbs/13_explorer.ipynb #013b15e7
 STATIC = Path(str(resources.files('rbvae_nb'))) / 'static'
 
 class Canvas(anywidget.AnyWidget):
     "The explorer's front-end; `rbvae_nb/static/explorer.js` says what each value holds."
     _esm, _css = STATIC / 'explorer.js', STATIC / 'explorer.css'
     spec, request = (traitlets.Dict().tag(sync=True) for _ in range(2))
-    images, drawing, frames = (traitlets.Bytes().tag(sync=True) for _ in range(3))
+    images, frames = (traitlets.Bytes().tag(sync=True) for _ in range(2))
+    drawing = traitlets.Bytes().tag(sync=True, from_json=lambda value, _: bytes(value))  # comes as a memoryview
     message = traitlets.Unicode().tag(sync=True)
 
 # %% ../nbs/13_explorer.ipynb #8de7f010
@@ -153,10 +153,10 @@ def probe_numbers(model: Method, data: DigitStyles) -> list[tuple[str, str, str]
     shown = {'style': '{:.3f}'.format, 'digit': '{:.0%}'.format}
     return [(f'{what} from {c}', form(table[what][c]), form(table[what]['floor'])) for what, form in shown.items() for c in ('e', 'z')]
 
-# %% ../nbs/13_explorer.ipynb #1d8048d4
+# %% ../nbs/13_explorer.ipynb #863506f7
 def snapshots(run: str | Path) -> dict[int, Path]:  # step: weight file, in order
     "The weights that `train(..., out=run, snapshots=True)` has kept."
-    return dict(sorted((int(p.stem.removeprefix('model-')), p) for p in Path(run).glob('model-*.safetensors')))
+    return dict(sorted((int(p.stem.removeprefix('model-')), p) for p in Path(run).glob('model-[0-9]*.safetensors')))
 
 # %% ../nbs/13_explorer.ipynb #44ea4f52
 DRAWING = -1  # stands for the drawing where an image's number is expected
@@ -227,7 +227,7 @@ def _encode_drawing(self: Explorer):
         for c, code in side.model.encode(image).items(): side.codes[c][DRAWING] = code[0]
     self.encoded = self.canvas.drawing
 
-# %% ../nbs/13_explorer.ipynb #77b39b3c
+# %% ../nbs/13_explorer.ipynb #afb44edb
 @patch
 def _load(self: Explorer, change: dict):
     "The weights of another step of the training; what is known of a step is kept, and a step that cannot be had is told."
@@ -238,6 +238,7 @@ def _load(self: Explorer, change: dict):
     except (OSError, ValueError) as error:
         self.canvas.message, self.scrubber.value = str(error), change['old']
     else: self.show(*self.known[step])
+    for old in [s for s in self.known if s not in (GIVEN, step)][:-6]: del self.known[old]  # models take memory
 
 # %% ../nbs/13_explorer.ipynb #2648e35c
 @patch

@@ -44,16 +44,18 @@ def rounded(model: Method) -> Method:
         if not value.isfinite().all(): raise ValueError(f'expected finite weights up to 65504, which float16 can hold, got others in {name}; train again')
     return model
 
-# %% ../nbs/13a_export.ipynb #74fff7ad
+# %% ../nbs/13a_export.ipynb #65e0f89c
 def load_model(
     *paths: str | Path,  # one file of `Method.save` or of a training, or both files of an export
     methods: dict[str, type[Method]] = METHODS,  # name: class; your own go here
 ) -> Method:  # on the CPU, in evaluation mode; raises OSError or ValueError with the reason
     "The model that these weight files hold."
     if not paths: raise ValueError('expected a weight file, got none')
-    state = {}
+    state, headers = {}, []
     for path in paths:
         tensors, about = load_tensors(path)
+        headers.append((about.get('method'), about.get('arguments')) if isinstance(about, dict) else None)
+        if headers[-1] != headers[0]: raise ValueError(f'expected files of one model, got others in {str(paths[0])!r} and {str(path)!r}')
         state |= {k.removeprefix('model.'): v for k, v in tensors.items() if not k.startswith(('optimizer.', 'random.'))}
     name = about.get('method') if isinstance(about, dict) else None
     if name not in methods: raise ValueError(f'expected weights of one of {list(methods)}, got {name!r} in {str(path)!r}')
@@ -76,11 +78,10 @@ def _with_logvar(value: Tensor, like: Tensor) -> Tensor:
     only_means = value.ndim and 2 * len(value) == len(like) and value.shape[1:] == like.shape[1:]
     return torch.cat([value, torch.zeros_like(value)]) if only_means else value
 
-# %% ../nbs/13a_export.ipynb #9cce57ca
+# %% ../nbs/13a_export.ipynb #41a9b99b
 def random_codes(model: Method, n: int = 100) -> dict[str, Tensor]:  # (n, D) each
     "Codes from the prior, always the same ones."
-    draw = torch.Generator().manual_seed(0)
-    return {c: torch.randn(n, getattr(model, f'dim_{c}'), generator=draw) for c in model.codes}
+    return model.prior(n, torch.Generator().manual_seed(0))
 
 def largest_difference(a: Method, b: Method) -> tuple[float, float]:
     "Of the images that two models draw from random codes; and of the codes they give to these images."

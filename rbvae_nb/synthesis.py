@@ -53,13 +53,13 @@ class Table(NamedTuple):
     def _repr_png_(self) -> bytes: return self.draw()._repr_png_()
     def __repr__(self) -> str: return f'Table of {len(self.images)} × {self.images.shape[1]} images'
 
-# %% ../nbs/12_synthesis.ipynb #f42591d4
+# %% ../nbs/12_synthesis.ipynb #d10bd041
 def _sheet(table: Table, gap: int = 6) -> np.ndarray:  # (height, width, 3) uint8
     "All images of a table on one white sheet."
     rows, columns, _, size, _ = table.images.shape
     step, x0, y0 = size + 2, (table.left is not None) * (size + gap), (table.top is not None) * (size + gap)
     sheet = np.full((y0 + rows * step, x0 + columns * step, 3), 255, np.uint8)
-    def put(image, y, x): sheet[y + 1:y + 1 + size, x + 1:x + 1 + size] = to_bytes(image).permute(1, 2, 0)
+    def put(image, y, x): sheet[y + 1:y + 1 + size, x + 1:x + 1 + size] = to_bytes(image).cpu().permute(1, 2, 0)
     for i, row in enumerate(table.images):
         for j, image in enumerate(row): put(image, y0 + i * step, x0 + j * step)
     for i, image in enumerate(() if table.left is None else table.left): put(image, y0 + i * step, 0)
@@ -73,7 +73,7 @@ def codes_of_both(model: Method, images: Tensor) -> dict[str, Tensor]:  # {'z': 
         raise ValueError(f'expected a model with the codes z and e, got {type(model).__name__} with {", ".join(model.codes)}; use one of the Rb-VAE family')
     return model.encode(images)
 
-# %% ../nbs/12_synthesis.ipynb #919c7f02
+# %% ../nbs/12_synthesis.ipynb #1814509c
 def draw_codes(
     model: Method,
     n: int,  # how many of each code
@@ -84,17 +84,15 @@ def draw_codes(
     "Codes from the prior, or from a Gaussian with the moments of the codes of `among`."
     if n < 1: raise ValueError(f'expected at least one code to draw, got n={n}')
     codes, generator = codes or model.codes, torch.Generator().manual_seed(seed)
-    noise = {c: torch.randn(n, getattr(model, f'dim_{c}'), generator=generator) for c in codes}
-    if among is not None: return {c: _imitate(noise[c], v) for c, v in model.encode(among).items() if c in codes}
-    if 'e' in noise and hasattr(model, 'e_std'): noise['e'] = model.e_mean.cpu() + noise['e'] * model.e_std.cpu()
-    return noise
+    if among is None: return {c: v for c, v in model.prior(n, generator).items() if c in codes}
+    return {c: _imitate(n, v, generator) for c, v in model.encode(among).items() if c in codes}
 
-# %% ../nbs/12_synthesis.ipynb #e159c9f5
-def _imitate(noise: Tensor, codes: Tensor) -> Tensor:  # both (n, D)
-    "Standard normal noise with the mean and covariance of `codes`."
+# %% ../nbs/12_synthesis.ipynb #af33dc01
+def _imitate(n: int, codes: Tensor, generator: torch.Generator) -> Tensor:  # (n, D)
+    "Normal numbers with the mean and covariance of `codes`."
     if len(codes) <= codes.shape[1]: raise ValueError(f'expected more than {codes.shape[1]} images to imitate their codes, got {len(codes)}')
-    values, vectors = torch.linalg.eigh(codes.T.cov())
-    return codes.mean(0) + noise * values.clamp(min=0).sqrt() @ vectors.T
+    values, vectors = torch.linalg.eigh(torch.atleast_2d(codes.T.cov()))
+    return codes.mean(0) + torch.randn(n, len(values), generator=generator) * values.clamp(min=0).sqrt() @ vectors.T
 
 # %% ../nbs/12_synthesis.ipynb #44f55bb9
 def conditional_synthesis(
@@ -119,7 +117,7 @@ def attribute_transfer(
     z, e = codes_of_both(model, z_from)['z'], model.encode(e_from)['e']
     return Table(decode_table(model, z=z[:, None], e=e[None]), z_from, e_from, model.title)
 
-# %% ../nbs/12_synthesis.ipynb #98424714
+# %% ../nbs/12_synthesis.ipynb #57f6bc53
 def random_panels(
     model: Method,
     panels: int = 4,  # rows, each with one **e**
@@ -131,7 +129,7 @@ def random_panels(
     if 'e' not in model.codes:
         z = draw_codes(model, panels * positions, seed, among)['z'].unflatten(0, (panels, positions))
         return Table(decode_table(model, z=z), title=model.title)
-    e, z = (draw_codes(model, n, seed, among, (c,))[c] for c, n in (('e', panels), ('z', positions)))
+    e, z = (draw_codes(model, n, s, among, (c,))[c] for c, n, s in (('e', panels, seed), ('z', positions, seed + 1)))
     return Table(decode_table(model, z=z[None], e=e[:, None]), title=model.title)
 
 # %% ../nbs/12_synthesis.ipynb #fb37e226

@@ -93,7 +93,7 @@ def pyramid_log_density(
         total = total + laplace_log_density(x, mean, scale / 8 ** k)
     return total
 
-# %% ../nbs/05_vae.ipynb #21981e31
+# %% ../nbs/05_vae.ipynb #f3e90ce5
 class Method(nn.Module):
     "What every method shares: named codes, encode, decode, losses by player, pictures, presets, weight files."
     name: ClassVar[str] = ''  # in files and tables
@@ -158,9 +158,13 @@ class Method(nn.Module):
         "Decode the codes of images."
         return self.decode(**self.encode(images))
 
+    def prior(self, n: int, generator: torch.Generator | None = None) -> dict[str, Tensor]:  # code name: (n, D) on the CPU
+        "Codes drawn from the prior."
+        return {c: torch.randn(n, getattr(self, f'dim_{c}'), generator=generator) for c in self.codes}
+
     def random(self, n: int, generator: torch.Generator | None = None) -> Tensor:  # (n, 3, H, H)
         "Images from codes drawn from the prior."
-        return self.decode(**{c: torch.randn(n, getattr(self, f'dim_{c}'), generator=generator) for c in self.codes})
+        return self.decode(**self.prior(n, generator))
 
     def pictures(self, images: Tensor) -> dict[str, Tensor]:  # title: images
         "What this method makes of some images, row by row."

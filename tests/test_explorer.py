@@ -2,7 +2,7 @@
 import gc
 import json
 import os
-import resource
+import secrets
 import shutil
 import socket
 import subprocess
@@ -125,12 +125,46 @@ def test_swap_sample_and_reset(page, twin):
     request = settle(page)
     assert (request['z_from'], request['e_from']) == (3, 0) and farthest(page, twin, request) <= 1
     before = canvases(page)
-    for name in ('Sample e', 'Sample z'):
-        page.get_by_role('button', name=name).click()
-        settle(page)
+    for code, other in ('ez', 'ze'):
+        page.get_by_role('button', name=f'Sample {code}').click()
+        request = settle(page)
+        assert (request[code], request[other]) == ('drawn', 'image')
         assert not torch.equal(before, before := canvases(page))
+        page.get_by_role('button', name='Reset').click()
+        assert (settle(page)['z'], settle(page)['e']) == ('image', 'image')
+
+
+def test_sample_is_that_of_its_seed(page, twin):
+    """The same seed gives the same picture, another one another; on average as bright as a kernel's samples."""
+    request = settle(page)
+    draw = '''seed => { const page = document.getElementById('live').live, request = {...page.get('request'), e: 'drawn', seed};
+        return [...page.sides[1].picture(request, request.moves[1])]; }'''
+    one, same, other = (page.evaluate(draw, seed) for seed in (1, 1, 2))
+    assert one == same != other
+    mean = torch.tensor([page.evaluate(draw, seed) for seed in range(200)]).float().mean()
+    want = torch.stack([to_bytes(twin.pictures(request | {'e': 'drawn', 'seed': seed})[1]) for seed in range(200)]).float().mean()
+    assert .8 < mean / want < 1.25
+
+
+def test_reset_brings_sliders_back(page):
+    range_ = page.locator('.rbvae-model input').first
+    range_.focus()
+    for _ in range(7): page.keyboard.press('ArrowRight')
+    assert settle(page)['moves'][0]['e'][0] == .7 and range_.get_attribute('aria-valuetext') == '0.7 standard deviations'
     page.get_by_role('button', name='Reset').click()
-    assert farthest(page, twin, settle(page)) <= 1
+    assert settle(page)['moves'][0]['e'][0] == 0 and range_.input_value() == '0'
+
+
+def test_other_models_keep_what_was_chosen(page):
+    """As when the training is moved through: new names, the same images and places of sliders; probe numbers as said."""
+    page.get_by_role('group', name='Style: e of').get_by_label('digit 3').check(force=True)
+    page.locator('.rbvae-model input').first.fill('1.5')
+    page.evaluate('''() => { const page = document.getElementById('live').live, spec = structuredClone(page.get('spec'));
+        spec.models[0].sliders.e[0] = 'nothing'; spec.models[0].probes = [['style from e', '.123', '.192']]; page.tell('spec', spec); }''')
+    request = settle(page)
+    assert request['e_from'] == 3 and request['moves'][0]['e'][0] == 1.5
+    assert page.get_by_label('Rb-VAE, e direction 1, moves nothing').input_value() == '1.5'
+    assert page.locator('.rbvae-model table').first.inner_text().split('\n')[1:] == ['style from e\t.123 (.192)']
 
 
 def test_image_can_be_taken_back(page, twin):
@@ -152,8 +186,9 @@ def test_images_are_chosen_with_the_keyboard(page, twin):
     assert request['z_from'] == 3 and farthest(page, twin, request) <= 1
 
 
-def draw_a_seven(page):
+def draw_a_seven(page, colour: str = 'red'):
     page.get_by_text('Draw a digit').click()
+    page.get_by_label('Colour').select_option(colour)
     box = page.locator('.rbvae-pad canvas').bounding_box()
     for i, (x, y) in enumerate([(.3, .25), (.7, .25), (.45, .8)]):
         page.mouse.move(box['x'] + x * box['width'], box['y'] + y * box['height'], steps=6)
@@ -170,7 +205,16 @@ def test_drawing_is_encoded_as_torch_encodes_it(page, twin):
     images = rgb_image(bytes(rgb), 32)
     want = torch.cat([side.model.reconstruct(images) for side in twin.sides])
     assert (canvases(page) - to_bytes(want).int()).abs().max() <= 1
-    assert 100 < images.float().mean() * 32 < 4000  # an outline: neither nothing nor everything
+    red, green, _ = images.float().mean((0, 2, 3))
+    assert red > 4 * green and .01 < (images.amax(1) > 30).float().mean() < .4  # an outline: neither nothing nor everything
+    assert page.locator('.rbvae-problem').text_content() == ''
+
+
+def test_drawing_gives_content_or_style_alone(page):
+    draw_a_seven(page)
+    for name, expected in (('Style only', (0, -1)), ('Content only', (-1, -1))):
+        page.get_by_role('button', name=name).click()
+        assert (settle(page)['z_from'], settle(page)['e_from']) == expected
 
 
 def test_drawing_with_the_keyboard(page):
@@ -248,6 +292,31 @@ def ask(explorer: Explorer, number: int, **changes) -> bytes:
     return explorer.canvas.frames
 
 
+def test_probe_numbers_labels_and_picture(twin, data):
+    from rbvae_nb.probing import probe
+    for side, shown in zip(twin.sides, twin.canvas.spec['models']):
+        table = probe(side.model, data)
+        assert shown['probes'] == [(f'style from {c}', f'{table["style"][c]:.3f}', f'{table["style"]["floor"]:.3f}') for c in 'ez'] + [
+            (f'digit from {c}', f'{table["digit"][c]:.0%}', f'{table["digit"]["floor"]:.0%}') for c in 'ez']
+    digit = {images.numpy().tobytes(): d for images, d in zip(data.test.images, data.test.digit)}
+    assert twin.labels == [f'digit {digit[images.numpy().tobytes()]}' for images in twin.pool[:10]]
+    assert twin._repr_mimebundle_()['image/png'].startswith('iVBOR')
+
+
+def test_drawing_as_the_front_end_sends_it(twin, data):
+    """A memoryview, in one message with the request."""
+    moves = [{c: [0] * 4 for c in 'ez'}] * 2
+    image = data.test.images[50:51]
+    twin.canvas.set_state({'drawing': memoryview(module.rgb_bytes(image)), 'request': {**START, 'z_from': -1, 'e_from': -1, 'moves': moves, 'id': 77}})
+    want = torch.cat([to_bytes(side.model.reconstruct(image)) for side in twin.sides])
+    assert twin.canvas.frames == (77).to_bytes(4, 'little') + module.rgb_bytes(want)
+    twin.show(*twin.known[0])  # as after a step of the training: the drawing is encoded again
+    twin.canvas.request = {**START, 'z_from': -1, 'e_from': -1, 'moves': moves, 'id': 78}
+    assert twin.canvas.frames[4:] == module.rgb_bytes(want)
+    twin.canvas.drawing = b''
+    twin.show(*twin.known[0])
+
+
 def test_every_request_is_answered(twin):
     """A request that cannot be met gets the pictures of before and a sentence."""
     good = ask(twin, 1, z_from=2)
@@ -260,6 +329,7 @@ def test_every_request_is_answered(twin):
 
 
 def test_thousand_moves_leak_nothing_in_the_kernel(twin):
+    resource = pytest.importorskip('resource', reason='no such measure on Windows')
     def moves(n: int):
         for i in range(n): ask(twin, 100 + i, moves=[{'e': [i % 7 - 3, 0, 0, 0], 'z': [0, 0, 0, 0]}] * 2)
         gc.collect()
@@ -269,7 +339,8 @@ def test_thousand_moves_leak_nothing_in_the_kernel(twin):
     moves(1000)
     assert tracemalloc.get_traced_memory()[0] - before < 3e5  # bytes; what traitlets and tracemalloc keep
     tracemalloc.stop()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 20_000  # kB
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak  # kB, but bytes on a Mac
+    assert grown < (2e7 if sys.platform == 'darwin' else 2e4)
 
 
 def test_snapshot_that_does_not_fit_is_told(data, tmp_path):
@@ -321,18 +392,20 @@ def lab(tmp_path_factory) -> Iterator[str]:
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         url = f'http://127.0.0.1:{s.getsockname()[1]}'
+    token = secrets.token_hex()
     own = {f'JUPYTER_{name}_DIR': str(root / '.jupyter' / name) for name in ('CONFIG', 'RUNTIME', 'DATA')} | {'IPYTHONDIR': str(root / '.ipython')}
     command = [sys.executable, '-m', 'jupyterlab', '--no-browser', '--allow-root', '--ip=127.0.0.1', f'--port={url.rsplit(":")[-1]}',
-               '--IdentityProvider.token=', f'--ServerApp.root_dir={root}', '--LabApp.news_url=None']
+               f'--IdentityProvider.token={token}', f'--ServerApp.root_dir={root}', '--LabApp.news_url=None']
     env = {k: v for k, v in os.environ.items() if k != 'IN_TEST'} | own
     with open(root / 'log.txt', 'w') as log: server = subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=root)
     try:
-        for _ in range(200):
-            if server.poll() is not None: pytest.fail((root / 'log.txt').read_text())
-            try: urllib.request.urlopen(f'{url}/api/status')
+        until = time.monotonic() + 120
+        while True:
+            if server.poll() is not None or time.monotonic() > until: pytest.fail((root / 'log.txt').read_text())
+            try: urllib.request.urlopen(f'{url}/api/status?token={token}')
             except OSError: time.sleep(.3)
             else: break
-        yield f'{url}/lab/tree/explorer.ipynb'
+        yield f'{url}/lab/tree/explorer.ipynb?token={token}'
     finally:
         server.terminate()
         server.wait(30)
@@ -358,4 +431,5 @@ def test_in_jupyterlab(browser, lab: str, data):
         if farthest(second, twin, moved) <= 1: break
         page.wait_for_timeout(100)
     assert farthest(second, twin, moved) <= 1 and farthest(first, twin, request) <= 1, 'each view shows what its own sliders say'
+    assert first.get_by_label('image 1', exact=True).first.is_checked(), 'views share their radio buttons'
     page.close()

@@ -76,8 +76,8 @@ def noise(n: int, size: int) -> torch.Tensor:
 
 LAYOUTS = {
     'single code': lambda: fresh(VAE, dim_z=32, **SIZES['small']),
-    'paper': lambda: fresh(RbVAE, dim_z=32, dim_e=32, **SIZES['paper'] | dict(generator_channels=None)),
-    'faces': lambda: fresh(RbVAE, dim_z=32, dim_e=32, **SIZES['faces'] | dict(generator_channels=None)),
+    'paper': lambda: fresh(RbVAE, dim_z=32, dim_e=32, **SIZES['paper']),
+    'faces': lambda: fresh(RbVAE, dim_z=32, dim_e=32, **SIZES['faces']),
     'odd numbers': lambda: fresh(RbVAE, dim_z=7, dim_e=3, channels=(9, 7), generator_channels=(23, 19, 17, 13), n_convs=3, patch=4, latent_norm=True),
 }
 

@@ -1,5 +1,6 @@
 """The documentation: built by its one command, served below a sub-path, and read in a browser."""
 import gzip
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -186,6 +187,7 @@ def test_pages_fit_a_phone(browser, site):
     page, wide, cut = context.new_page(), {}, {}
     for name in site.pages:
         page.goto(site.url + name, wait_until='load')
+        if name == 'live.html': page.wait_for_selector('.rbvae[data-frame]')
         wide[name], cut[name] = page.evaluate('document.documentElement.scrollWidth'), page.evaluate(CUT)
     context.close()
     assert {name: width for name, width in wide.items() if width > 390} == {}
@@ -229,3 +231,38 @@ def test_live_page_is_light(browser, site):
     page.wait_for_function("document.getElementById('live').live.encoded")
     assert 1.2e6 < sum(sizes.values()) < 2e6, sizes
     page.close()
+
+
+# What the build refuses, by its functions
+
+@pytest.fixture(scope='module')
+def build(site):
+    """nbs/site.py as a module."""
+    spec = importlib.util.spec_from_file_location('build_site', ROOT / 'nbs/site.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_formulas_come_from_the_package_we_know(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, 'KATEX_SHA512', 'another')
+    with pytest.raises(ValueError, match='do not build'): build.fetch_katex(tmp_path)
+
+
+def test_cut_opening_is_told(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, 'NBS', tmp_path)
+    for name, text in dict(whole='# T\n\n> s', cut='# T\n\n> s\n\nmore').items():
+        (tmp_path / f'{name}.ipynb').write_text(json.dumps({'cells': [{'source': [text]}]}), encoding='utf-8')
+    assert [w.partition(':')[0] for w in build.cut_openings(['whole.ipynb', 'cut.ipynb'])] == ['cut.ipynb']
+
+
+def test_live_files_are_made_again_for_another_package(build, tmp_path, monkeypatch):
+    (tmp_path / 'rbvae_nb').mkdir()
+    monkeypatch.setattr(build, 'NBS', tmp_path / 'nbs')
+    def write(folder, start): folder.mkdir(parents=True); return folder
+    monkeypatch.setattr(build, 'write_live', write)
+    folders = []
+    for text in ('a', 'a', 'b'):
+        (tmp_path / 'rbvae_nb/x.py').write_text(text)
+        folders.append(build.live_files())
+    assert folders[0] == folders[1] != folders[2]

@@ -5,7 +5,7 @@ from rbvae_nb.digits import digit_styles, to_bytes
 from rbvae_nb.grid import METHODS
 from rbvae_nb.rbvae import RbVAE
 from rbvae_nb.srbvae import SRbVAE
-from rbvae_nb.synthesis import attribute_transfer, conditional_synthesis, decode_table, draw_codes, interpolate, random_panels
+from rbvae_nb.synthesis import attribute_transfer, conditional_synthesis, decode_table, draw_codes, frames_of, interpolate, random_panels, save_film
 
 
 @pytest.fixture(scope='module')
@@ -49,6 +49,33 @@ def test_uint8_and_float_images_give_the_same(images):
     table, other = (attribute_transfer(model, x[:2], x[2:4]) for x in (images, images.float() / 127.5 - 1))
     assert torch.allclose(table.images, other.images, atol=1e-5)
     assert (table.draw().get_size_inches() == other.draw().get_size_inches()).all() and table._repr_png_() == other._repr_png_()
+
+
+def test_film_as_mp4(tmp_path, images):
+    pytest.importorskip('imageio_ffmpeg', reason='no ffmpeg: pip install "rbvae-nb[video]"')
+    import imageio.v3 as imageio
+    table = interpolate(SRbVAE.pretrained(), images[:3], images[3:5], steps=5)  # 51 dots high: no even number
+    frames, back = frames_of(table, zoom=1), imageio.imread(save_film(tmp_path / 'walk.mp4', table, fps=7), plugin='FFMPEG')
+    assert len(back) == len(frames) == 6 and imageio.immeta(tmp_path / 'walk.mp4', plugin='FFMPEG')['fps'] == 7
+    assert abs(back[:, ::2, ::2][:, :frames.shape[1], :frames.shape[2]].astype(float) - frames).mean() < 12
+
+
+def test_walk_passes_its_waypoints(images):
+    model = SRbVAE.pretrained()
+    table = interpolate(model, images[:2], images[2:5], steps=4)
+    at = [j for j, top in enumerate(table.top) if not (top == 255).all()]
+    assert at == [0, 4, 8]
+    for j, waypoint in zip(at, images[2:5]):
+        assert torch.equal(table.top[j], waypoint)
+        assert torch.allclose(table.images[:, j], model.transfer(waypoint[None], images[:2]), atol=1e-4)
+
+
+def test_imitated_codes_are_used(images):
+    model = SRbVAE.pretrained()
+    prior, imitated = (conditional_synthesis(model, images[:2], 4, among=among) for among in (None, images))
+    e = draw_codes(model, 4, among=images, codes=('e',))['e']
+    assert not torch.equal(prior.images, imitated.images)
+    assert torch.allclose(imitated.images[1, 3], model.decode(z=model.encode(images[1:2])['z'], e=e[3:])[0], atol=1e-4)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU here')

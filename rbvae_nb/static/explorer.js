@@ -47,6 +47,7 @@ export default {
       if (reply.length < 4 || new DataView(reply.buffer, reply.byteOffset).getUint32(0, true) !== last) return;  // another view's
       columns.forEach(({canvas}, i) => paint(canvas, reply.subarray(4 + 3 * spec.size ** 2 * i), spec.size));
       root.dataset.frame = last;
+      say(model.get('message'));
       waiting = false;
       if (again) { again = false; ask(); }
     }
@@ -87,7 +88,7 @@ function chooser(root, spec, images, state, change, say, send) {
   };
   if (spec.draw) drawingPad(top, spec.size, say, (rgb, uses) => {
     send(rgb);
-    for (const name of uses) pickers[name].draw(rgb);
+    for (const p of Object.values(pickers)) p.draw(rgb);  // there is one drawing, the last
     change(Object.fromEntries(uses.flatMap((name) => [[name, DRAWING], [name[0], 'image']])));
   });
   const seed = () => Math.floor(Math.random() * 2 ** 31);
@@ -112,10 +113,8 @@ function chooser(root, spec, images, state, change, say, send) {
   };
 }
 
-let pickerCount = 0;
-
 function picker(parent, legend, spec, images, onpick) {  // radio buttons that are pictures; the last is the drawing
-  const set = make(parent, 'fieldset', {className: 'rbvae-picker'}), group = `rbvae-${pickerCount++}`, length = 3 * spec.size ** 2;
+  const set = make(parent, 'fieldset', {className: 'rbvae-picker'}), group = `rbvae-${Math.random()}`, length = 3 * spec.size ** 2;
   make(set, 'legend', {textContent: legend});
   const options = [...spec.labels, 'drawing'].map((label, i) => {
     const number = i < spec.labels.length ? i : DRAWING, box = make(set, 'label', {title: label, hidden: number === DRAWING});
