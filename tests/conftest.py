@@ -1,5 +1,6 @@
 """What every run ends with: a table of the notebooks' seconds, then one line that counts passed and failed; and what
 the tests in a browser share."""
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from threading import Thread
 from typing import NamedTuple
 
 import pytest
+
+if 'PYTEST_XDIST_WORKER' in os.environ: os.environ.setdefault('OMP_NUM_THREADS', '1')  # before torch is loaded: workers share the cores
 
 EXIT = pytest.StashKey[int]()
 
