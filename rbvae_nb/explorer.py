@@ -30,7 +30,7 @@ from .rbvae import RbVAE
 from .synthesis import codes_of_both
 from .vae import Method
 
-# %% ../nbs/13_explorer.ipynb #3e029001
+# %% ../nbs/13_explorer.ipynb #2db1ba1c
 def to_choose_from(
     data: DigitStyles | Tensor,  # the digit experiment, or images (N, 3, H, H)
     n: int = 10,  # images to choose from
@@ -38,6 +38,7 @@ def to_choose_from(
     "Images for the explorer."
     if n < 1: raise ValueError(f'expected at least one image to choose from, got n_images={n}')
     if isinstance(data, Tensor): return data[:1000], [f'image {i + 1}' for i in range(min(n, len(data)))]
+    if not isinstance(data, DigitStyles): raise TypeError(f'expected images as a Tensor, Piles, or the digit experiment, got {type(data).__name__}')
     digit = data.test.digit
     first = [int((digit == d).argmax()) for d in sorted(set(digit.tolist()))][:n]
     order = first + [i for i in range(len(digit)) if i not in first]
