@@ -33,7 +33,7 @@ CELL = '''from rbvae_nb.digits import digit_styles
 from rbvae_nb.explorer import explore
 from rbvae_nb.rbvae import RbVAE
 from rbvae_nb.srbvae import SRbVAE
-explorer = explore(RbVAE.pretrained(), SRbVAE.pretrained(), digit_styles().test.images[:100])
+explorer = explore(RbVAE.pretrained(), SRbVAE.pretrained(), digit_styles())
 display(explorer, explorer)  # two views of one widget'''
 
 
@@ -411,7 +411,7 @@ def lab(tmp_path_factory) -> Iterator[str]:
         server.wait(30)
 
 
-def test_in_jupyterlab(browser, lab: str, data):
+def test_in_jupyterlab(browser, lab: str, twin):
     """The same front-end with a kernel behind it, twice: pixels are torch's, and sliders move with the keyboard."""
     page = browser.new_page()
     page.set_default_timeout(90_000)
@@ -421,7 +421,6 @@ def test_in_jupyterlab(browser, lab: str, data):
     page.keyboard.press('Shift+Enter')
     first, second = page.locator('.rbvae').nth(0), page.locator('.rbvae').nth(1)
     for view in (first, second): view.and_(page.locator('[data-frame]')).wait_for()
-    twin = explore(RbVAE.pretrained(), SRbVAE.pretrained(), data.test.images[:100])
     request = {**START, 'moves': [{c: [0.] * 4 for c in 'ez'} for _ in range(2)]}
     assert farthest(page, twin, request) <= 1
     moved = {**request, 'moves': [{c: [0.] * 4 for c in 'ez'}, {'e': [0.] * 4, 'z': [-2., 0., 0., 0.]}]}
@@ -431,5 +430,14 @@ def test_in_jupyterlab(browser, lab: str, data):
         if farthest(second, twin, moved) <= 1: break
         page.wait_for_timeout(100)
     assert farthest(second, twin, moved) <= 1 and farthest(first, twin, request) <= 1, 'each view shows what its own sliders say'
-    assert first.get_by_label('image 1', exact=True).first.is_checked(), 'views share their radio buttons'
+    assert first.get_by_label('digit 0', exact=True).first.is_checked(), 'views share their radio buttons'
+    before = canvases(first)
+    first.get_by_text('Draw a digit').click()
+    first.locator('.rbvae-pad canvas').click()  # a dot
+    first.get_by_role('button', name='Use it').click()
+    first.get_by_text('z of your drawing').wait_for()
+    for _ in range(100):
+        if not torch.equal(before, canvases(first)): break
+        page.wait_for_timeout(100)
+    assert not torch.equal(before, canvases(first)) and first.locator('.rbvae-problem').text_content() == ''
     page.close()

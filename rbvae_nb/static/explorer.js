@@ -99,9 +99,9 @@ function chooser(root, spec, images, state, change, say, send) {
     'e = e_ref': ['the style of reference images', () => change({e: 'ref'})],
     'Reset': ['codes of the chosen images, all sliders at 0', () => change({z: 'image', e: 'image', moves: still(spec)})],
   };
-  const row = make(root, 'div', {className: 'rbvae-actions'}, {role: 'group', 'aria-label': 'Actions on both models'});
+  const row = make(choices, 'div', {className: 'rbvae-actions'}, {role: 'group', 'aria-label': 'Actions on both models'});
   for (const [name, [title, onclick]] of Object.entries(actions)) make(row, 'button', {type: 'button', textContent: name, title, onclick});
-  const caption = make(root, 'p', {className: 'rbvae-status'}, {role: 'status'});
+  const caption = make(choices, 'p', {className: 'rbvae-status'}, {role: 'status'});
   const words = {image: (i) => i === DRAWING ? 'your drawing' : spec.labels[i], drawn: () => 'a sample', ref: () => 'reference images (e_ref)'};
   const sentence = ({z, e, z_from, e_from}) => `z of ${words[z](z_from)}, e of ${words[e](e_from)}`;
   return {
