@@ -40,6 +40,7 @@ FORMULA = re.compile(r'<span class="math (inline|display)">\\[(\[](.*?)\\[)\]]</
 OTHER_FONTS = re.compile(r',\s*url\([^)]*\.(?:woff|ttf)\) format\("\w+"\)')  # every browser of today reads woff2
 WEB_FONTS = re.compile(r'@import url\([^)]*\);')  # themes ask Google for theirs; we stay with the system's
 TEX = re.compile(r'\\color\{\w+\}|\\(?:math\w+|text\w*|left|right|operatorname)(?![a-z])|\\[,;:!]|[\\{}]')
+OWN = re.compile(r'__main__(?:<span class="op">\.</span>|\.)')  # how a signature names the notebook's own classes
 EXPECTED = re.compile(r'\bformat-links$|: output-file is not read')
 OPENING = re.compile(r'\A# [^\n]*\n+(?:> [^\n]*\n+)?(?=[^>\s])')  # a title cell that goes on after its subtitle
 EXECUTED = {'export', 'exports', 'exporti', 'exec_doc'}
@@ -156,7 +157,7 @@ class Docs(Site):
     def render_page(self, page: Page) -> None:
         """The page with its formulas typeset and, for a lesson, the link that opens it in Colab."""
         super().render_page(page)
-        page.html = anchor_methods(self.typeset(page.html), str(page.out))
+        page.html = anchor_methods(self.typeset(OWN.sub('', page.html)), str(page.out))
         if is_lesson(page.src): page.html = self.colab(page) + page.html
         page.env['math'] = False  # nothing left to typeset in the browser
         for heading in page.env.get('headings', []): heading['text'] = readable(heading['text'])

@@ -120,6 +120,11 @@ def test_no_raw_formula_is_left(seen):
     assert {(name, m[0]) for name, page in seen.items() for m in raw.finditer(page['prose'])} == set()
 
 
+def test_signatures_name_classes_as_readers_do(seen):
+    assert [name for name, page in seen.items() if '__main__.' in page['text']] == []
+    assert '| Table' in seen['synthesis.html']['text']
+
+
 def test_nothing_of_the_machine_is_told(site):
     secret = re.compile('|'.join(map(re.escape, {str(ROOT), str(Path.home()), str(site.folder)})))
     told = [(p.name, m[0]) for p in site.folder.glob('*.*') for m in secret.finditer(p.read_text(encoding='utf-8'))]
