@@ -157,6 +157,7 @@ class Docs(Site):
     def render_page(self, page: Page) -> None:
         """The page with its formulas typeset and, for a lesson, the link that opens it in Colab."""
         super().render_page(page)
+        page.html = page.html.replace(f'href="{self.home}', 'href="' + '../' * len(page.out.parent.parts))  # in raw HTML
         page.html = anchor_methods(self.typeset(OWN.sub('', page.html)), str(page.out))
         if is_lesson(page.src): page.html = self.colab(page) + page.html
         page.env['math'] = False  # nothing left to typeset in the browser

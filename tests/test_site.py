@@ -99,7 +99,8 @@ def test_internal_links_and_anchors_resolve(site, seen):
     assert broken == []
 
 
-def test_own_pages_are_linked_within_the_site(seen):
+def test_own_pages_are_linked_within_the_site(site, seen):
+    assert [p.name for p in site.folder.glob('*.html') if 'href="https://rbvae-nb.github.io' in p.read_text(encoding='utf-8').partition('<main')[2]] == []
     assert {link for page in seen.values() for link in page['links'] if 'rbvae-nb.github.io' in link} == set()
 
 
