@@ -38,7 +38,7 @@ def gaussian_log_density(
     mean: Tensor,  # (B, D)
     logvar: Tensor,  # (B, D), log σ²
 ) -> Tensor:  # (B,) nats, summed over D
-    "$\\log\\mathcal N(v\\mid\\mu,\\sigma^2)$, summed over dimensions."
+    "Log-density of a diagonal Gaussian, $\\log\\mathcal N(v\\mid\\mu,\\sigma^2)$, summed over dimensions."
     _same_shape(value=value, mean=mean, logvar=logvar)
     return -.5 * (math.log(2 * math.pi) + logvar + (value - mean).square() * (-logvar).exp()).sum(1)
 
@@ -47,9 +47,9 @@ def gaussian_kl(
     mean: Tensor,  # (B, D) of q
     logvar: Tensor,  # (B, D), log σ² of q
     p_mean: Tensor | None = None,  # (B, D) of p; zeros if None
-    p_logvar: Tensor | None = None,  # (B, D), log τ² of p; zeros if None
+    p_logvar: Tensor | None = None,  # (B, D), log τ² of p; zeros if None, so that p is the prior $\mathcal N(0,I)$
 ) -> Tensor:  # (B,) nats, summed over D
-    "KL from $q=\\mathcal N(\\mu,\\sigma^2)$ to $p=\\mathcal N(\\nu,\\tau^2)$, by default the prior $\\mathcal N(0,I)$, summed over dimensions."
+    "KL divergence of diagonal Gaussians, $\\mathrm{KL}(q\\|p)$, summed over dimensions; by default to the prior."
     p_mean, p_logvar = (torch.zeros_like(mean) if t is None else t for t in (p_mean, p_logvar))
     _same_shape(mean=mean, logvar=logvar, p_mean=p_mean, p_logvar=p_logvar)
     return .5 * ((logvar.exp() + (mean - p_mean).square()) * (-p_logvar).exp() - 1 + p_logvar - logvar).sum(1)
@@ -68,7 +68,7 @@ def laplace_log_density(
     mean: Tensor,  # (B, ...)
     scale: float,  # λ > 0
 ) -> Tensor:  # (B,) nats, summed over pixels and channels
-    "$\\log\\mathcal L(x\\mid\\hat x,\\lambda)$, summed over everything but the batch."
+    "Laplace log-density of images, $\\log\\mathcal L(x\\mid\\hat x,\\lambda)$, summed over everything but the batch."
     _same_shape(x=x, mean=mean)
     if not scale > 0: raise ValueError(f'expected a Laplace scale above 0, got {scale}')
     return -((x - mean).abs() / scale + math.log(2 * scale)).flatten(1).sum(1)
@@ -78,7 +78,7 @@ def logistic_loss(
     d_q: Tensor,  # (B,) logits on samples of q
     d_p: Tensor,  # (B,) logits on samples of p
 ) -> Tensor:  # scalar nats; 2 log 2 when d = 0
-    "$-\\mathbb E_q\\log\\sigma(d)-\\mathbb E_p\\log(1-\\sigma(d))$: minimised by $d=\\log q/p$ (Algorithm 1)."
+    "Logistic loss (Algorithm 1), $-\\mathbb E_q\\log\\sigma(d)-\\mathbb E_p\\log(1-\\sigma(d))$, least at $\\log q/p$."
     return F.softplus(-d_q).mean() + F.softplus(d_p).mean()
 
 # %% ../nbs/03_divergences.ipynb #1ad091a1
@@ -86,5 +86,5 @@ def symmetric_kl(
     d_q: Tensor,  # (B,) log q/p on samples of q
     d_p: Tensor,  # (B,) log q/p on samples of p
 ) -> Tensor:  # scalar nats
-    "$\\mathbb E_q[d]-\\mathbb E_p[d]$, which is $J(q,p)$ when $d=\\log q/p$."
+    "Symmetric divergence from logits, $\\mathbb E_q[d]-\\mathbb E_p[d]$, which is $J(q,p)$ when $d=\\log q/p$."
     return d_q.mean() - d_p.mean()

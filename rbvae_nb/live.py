@@ -13,26 +13,30 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from torch import Tensor
 
-from .digits import DigitStyles, digit_styles
+from .attributes import AttributeClassifier
+from .digits import digit_styles
+from .experiments import Experiment
 from .explorer import STATIC, Side, explore
 from .export import export_web
-from .rbvae import RbVAE
-from .srbvae import SRbVAE
-from .vae import write_whole
+from .files import write_whole
+from .images import ImageSets
+from .methods import Method, load
 
 # %% ../nbs/13b_live.ipynb #6e37d45f
 def as_text(values: Tensor) -> str:
     "float32 values as base64, for JSON."
     return base64.b64encode(values.detach().float().cpu().contiguous().numpy().tobytes()).decode()
 
-def side_as_json(side: Side, n: int) -> dict:
+def side_as_json(side: Side, n: int) -> dict[str, Any]:
     "What the page has to know of a model: codes of the first `n` images, means and directions."
-    return dict(codes={c: as_text(v[:n]) for c, v in side.codes.items()},
-                directions={c: dict(mean=as_text(d.mean), basis=as_text(d.basis)) for c, d in side.directions.items()})
+    codes = {code: as_text(values[:n]) for code, values in side.codes.items()}
+    directions = {code: dict(mean=as_text(d.mean), basis=as_text(d.basis)) for code, d in side.directions.items()}
+    return dict(codes=codes, directions=directions)
 
 # %% ../nbs/13b_live.ipynb #cd4aac21
 def palette_png(
@@ -40,24 +44,28 @@ def palette_png(
     colours: int = 256,  # of the palette
 ) -> bytes:
     "The same picture in a palette: a third of the bytes, and no difference that one sees in these figures."
-    out = io.BytesIO()
-    Image.open(io.BytesIO(png)).convert('RGB').quantize(colours, dither=Image.Dither.NONE).save(out, 'PNG', optimize=True)
+    picture, out = Image.open(io.BytesIO(png)).convert('RGB'), io.BytesIO()
+    picture.quantize(colours, dither=Image.Dither.NONE).save(out, 'PNG', optimize=True)
     return out.getvalue()
 
 # %% ../nbs/13b_live.ipynb #5bb1e685
 def write_live(
     folder: str | Path,  # is made; what has the same name is replaced
-    model_a: RbVAE | None = None, model_b: RbVAE | None = None,  # as for `explore`; None: the pretrained pair
-    data: DigitStyles | Tensor | None = None,  # None: the embedded digits
+    model_a: Method | None = None, model_b: Method | None = None,  # as for `explore`; None: the package's pair
+    data: Experiment | ImageSets | Tensor | None = None,  # as for `explore`; None: the embedded digits
     start: int = 0,  # the image to begin with
-) -> Path:  # raises ValueError where `explore` does, OSError where nothing can be written
-    "A folder with everything that the live page fetches."
+    classifier: AttributeClassifier | None = None,  # as for `explore`
+) -> Path:  # raises TypeError or ValueError where `explore` does, OSError where nothing can be written
+    "Write a folder with everything that the live page fetches."
     folder, data = Path(folder), digit_styles() if data is None else data
-    explorer = explore(model_a or RbVAE.pretrained(), model_b or SRbVAE.pretrained(), data, start=start)
-    models = [dict(files=f'{place}/{s.model.name}', **side_as_json(s, len(explorer.labels))) for place, s in zip('ab', explorer.sides)]
-    about = dict(spec=explorer.canvas.spec, images=base64.b64encode(explorer.canvas.images).decode(), models=models)
-    write_whole(folder / 'live.json', json.dumps(about).encode())
+    given = model_a or load('rbvae'), model_b or load('srbvae')
+    explorer, models = explore(*given, data, start=start, classifier=classifier), []
+    for place, side in zip('ab', explorer.pair.sides):
+        export_web(side.model, folder / place)
+        files = f'{place}/{side.model.name}'
+        models.append(dict(files=files, **side_as_json(side, len(explorer.setting.labels))))
+    images = base64.b64encode(explorer.canvas.images).decode()
+    write_whole(folder / 'live.json', json.dumps(dict(spec=explorer.pair.spec, images=images, models=models)).encode())
     write_whole(folder / 'live.png', palette_png(explorer.frame()._repr_png_()))
-    for place, side in zip('ab', explorer.sides): export_web(side.model, folder / place)
     for script in filter(Path.is_file, STATIC.iterdir()): shutil.copy(script, folder)
     return folder

@@ -9,6 +9,9 @@ __all__ = ['SIZES', 'PixelNorm', 'stage', 'he_init', 'base_size', 'Generator', '
            'Discriminator', 'architecture']
 
 # %% ../nbs/04_networks.ipynb #e538d835
+from itertools import pairwise
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,10 +28,11 @@ def stage(
     n_convs: int,  # 3×3 convolutions: 2 (paper) or 1 (small)
     norm: bool,  # pixel normalisation after each: in the generator only
 ) -> nn.Sequential:  # (B, c_in, H, H) to (B, c_out, H, H)
-    "`n_convs` × [3×3 convolution, LeakyReLU 0.2, (pixel norm)]."
-    layers = []
+    "The convolutions of one resolution: `n_convs` × [3×3 convolution, LeakyReLU 0.2, (pixel norm)]."
+    layers: list[nn.Module] = []
     for c in [c_in] + [c_out] * (n_convs - 1):
-        layers += [nn.Conv2d(c, c_out, 3, padding=1), nn.LeakyReLU(.2)] + [PixelNorm()] * norm
+        layers += [nn.Conv2d(c, c_out, 3, padding=1), nn.LeakyReLU(.2)]
+        if norm: layers.append(PixelNorm())
     return nn.Sequential(*layers)
 
 # %% ../nbs/04_networks.ipynb #2b3d4317
@@ -36,39 +40,42 @@ def he_init(module: nn.Module):
     "He-normal weights for LeakyReLU(0.2), zero biases; for `Module.apply`."
     if isinstance(module, (nn.Conv2d, nn.Linear)):
         nn.init.kaiming_normal_(module.weight, .2)
-        nn.init.zeros_(module.bias)
+        if module.bias is not None: nn.init.zeros_(module.bias)
 
 def base_size(
     image_size: int,  # pixels
     n_stages: int,  # resolutions, each half the one before
-    patch: int = 1,  # side of the pixel blocks folded into channels
+    patch: int = 1,  # side of the pixel blocks that become channels
 ) -> int:  # pixels of the coarsest resolution: 4, or 6 for 96-pixel images
     "Side of the coarsest feature map; raises ValueError where the sizes do not fit."
     size, rest = divmod(image_size, patch * 2 ** (n_stages - 1))
     if rest or size not in (4, 6):
-        raise ValueError(f'expected image_size / patch / 2^(stages - 1) to be 4 or 6, got {image_size} / {patch} / 2^{n_stages - 1}; '
+        found = f'{image_size} / {patch} / 2^{n_stages - 1}'
+        raise ValueError(f'expected image_size / patch / 2^(stages - 1) to be 4 or 6, got {found}; '
                          'use 32, 64 or 96 pixels and one channel count for each resolution')
     return size
 
 # %% ../nbs/04_networks.ipynb #29678f06
 class Generator(nn.Module):
-    "$G_\\theta(\\mathbf z,\\mathbf e)$: codes to the mean of $p(\\mathbf x|\\mathbf z,\\mathbf e)$."
+    "Codes to images, $G_\\theta(\\mathbf z,\\mathbf e)$: the mean of $p(\\mathbf x|\\mathbf z,\\mathbf e)$."
     def __init__(self,
         image_size: int,  # 32, 64 or 96 pixels
         dim: int,  # dimensions of all codes together
         channels: tuple[int, ...],  # from the coarsest resolution to the finest
-        n_convs: int = 2,  # convolutions a stage
+        n_convs: int = 2,  # convolutions per stage
         latent_norm: bool = True,  # pixel-normalise the codes first, as progressive growing does
     ):
         super().__init__()
         size = base_size(image_size, len(channels))
-        layers = [PixelNorm()] * latent_norm + [
-            nn.Linear(dim, channels[0] * size ** 2), nn.Unflatten(1, (channels[0], size, size)), nn.LeakyReLU(.2), PixelNorm()]
-        for c_in, c_out in zip(channels, channels[1:]):
+        layers: list[nn.Module] = [PixelNorm()] * latent_norm
+        layers += [nn.Linear(dim, channels[0] * size ** 2), nn.Unflatten(1, (channels[0], size, size))]
+        layers += [nn.LeakyReLU(.2), PixelNorm()]
+        for c_in, c_out in pairwise(channels):
             layers += [nn.Upsample(scale_factor=2), stage(c_in, c_out, n_convs, norm=True)]
-        self.layers = nn.Sequential(*layers, nn.Conv2d(channels[-1], 3, 1))
+        to_rgb = nn.Conv2d(channels[-1], 3, 1)
+        self.layers = nn.Sequential(*layers, to_rgb)
         self.apply(he_init)
-        with torch.no_grad(): self.layers[-1].weight.mul_(.3)  # tanh is not saturated at the start
+        with torch.no_grad(): to_rgb.weight.mul_(.3)  # tanh is not saturated at the start
 
     def forward(self, *codes: Tensor) -> Tensor:  # (B, D_1), (B, D_2), ... to (B, 3, H, H) in [-1, 1]
         return self.layers(torch.cat(codes, 1)).float().tanh()
@@ -76,10 +83,16 @@ class Generator(nn.Module):
 # %% ../nbs/04_networks.ipynb #0c826891
 class ImageTower(nn.Module):
     "Images to `dim_out` features: stages with average pooling between them, then a linear layer."
-    def __init__(self, image_size: int, dim_out: int, channels: tuple[int, ...], n_convs: int = 2, patch: int = 1):
+    def __init__(self,
+        image_size: int,  # 32, 64 or 96 pixels
+        dim_out: int,  # features
+        channels: tuple[int, ...],  # from the coarsest resolution to the finest
+        n_convs: int = 2,  # convolutions per stage
+        patch: int = 1,  # side of the pixel blocks that become channels
+    ):
         super().__init__()
         size, (c, *coarser) = base_size(image_size, len(channels), patch), channels[::-1]
-        layers = [nn.PixelUnshuffle(patch), stage(3 * patch ** 2, c, n_convs, norm=False)]
+        layers: list[nn.Module] = [nn.PixelUnshuffle(patch), stage(3 * patch ** 2, c, n_convs, norm=False)]
         for c_out in coarser:
             layers += [nn.AvgPool2d(2), stage(c, c_out, n_convs, norm=False)]
             c = c_out
@@ -91,12 +104,20 @@ class ImageTower(nn.Module):
 
 # %% ../nbs/04_networks.ipynb #0e4d6dff
 class Encoder(nn.Module):
-    "$q(\\mathbf z|\\mathbf x)$ or $q(\\mathbf e|\\mathbf x)$: images to the mean and log-variance of a code."
-    def __init__(self, image_size: int, dim: int, channels: tuple[int, ...], n_convs: int = 2, patch: int = 1):
+    "Images to the mean and log-variance of a code, $q(\\mathbf z|\\mathbf x)$ or $q(\\mathbf e|\\mathbf x)$."
+    def __init__(self,
+        image_size: int, dim: int,  # pixels of the images, dimensions of the code
+        channels: tuple[int, ...], n_convs: int = 2, patch: int = 1,  # as in `ImageTower`
+    ):
         super().__init__()
         self.tower = ImageTower(image_size, 2 * dim, channels, n_convs, patch)
-        last = self.tower.layers[-1]
-        with torch.no_grad(): last.weight[:dim].mul_(5), last.weight[dim:].mul_(.1), last.bias[dim:].fill_(-3)
+        last = cast(nn.Linear, self.tower.layers[-1])
+        # A code says something from the first step: its means start spread out (by .6 to .8 over styled digits), and
+        # its standard deviations, e^-1.5 = .22, start well below that and nearly equal for all images.
+        with torch.no_grad():
+            last.weight[:dim].mul_(5)
+            last.weight[dim:].mul_(.1)
+            last.bias[dim:].fill_(-3)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # (B, 3, H, H) to mean and logvar, (B, dim) each
         mean, logvar = self.tower(x).float().chunk(2, 1)
@@ -112,24 +133,24 @@ def group_dropout(
 
 # %% ../nbs/04_networks.ipynb #dd35220c
 class Discriminator(nn.Module):
-    "$d(\\mathbf x,\\mathbf z,\\mathbf e)$ or $d(\\mathbf x,\\mathbf z)$: the log-ratio $\\log q/p$ of an image and its codes."
+    "Images with their codes to logits, which estimate the log-ratio $\\log q/p$ of the joint distributions."
     def __init__(self,
         image_size: int,  # pixels
-        dims: tuple[int, ...],  # dimensions of each code it sees
-        channels: tuple[int, ...],  # of the image tower, from the coarsest resolution to the finest
-        n_convs: int = 2, patch: int = 1,
-        features: int = 128,  # features a tower gives
+        dims: tuple[int, ...],  # dimensions of each code it sees: of z and e, or of z alone
+        channels: tuple[int, ...], n_convs: int = 2, patch: int = 1,  # of the image tower, as in `ImageTower`
+        features: int = 128,  # features per tower
         hidden: int = 256,  # width of the two hidden layers after the group dropout
         dropout: float = .25,  # group dropout probability
     ):
         super().__init__()
         self.dropout, act = dropout, nn.LeakyReLU(.2)
         self.image_tower = ImageTower(image_size, features, channels, n_convs, patch)
-        self.code_towers = nn.ModuleList(nn.Sequential(nn.Linear(d, features), act, nn.Linear(features, features)) for d in dims)
+        towers = [nn.Sequential(nn.Linear(dim, features), act, nn.Linear(features, features)) for dim in dims]
+        self.code_towers = nn.ModuleList(towers)
         self.head = nn.Sequential(act, nn.Linear(features * (1 + len(dims)), hidden), act,
                                   nn.Linear(hidden, hidden), act, nn.Linear(hidden, 1))
         self.apply(he_init)
-        with torch.no_grad(): self.head[-1].weight.mul_(.1)
+        with torch.no_grad(): cast(nn.Linear, self.head[-1]).weight.mul_(.1)  # logits start near 0: undecided
 
     def forward(self, x: Tensor, *codes: Tensor) -> Tensor:  # (B, 3, H, H), (B, D), ... to logits (B,)
         groups = [self.image_tower(x)] + [tower(c) for tower, c in zip(self.code_towers, codes, strict=True)]
@@ -140,7 +161,7 @@ class Discriminator(nn.Module):
 def architecture(
     network: nn.Module,
     *inputs: Tensor,  # one batch for its forward pass
-):  # DataFrame: layer, output shape, parameters, multiplications an image
+):  # DataFrame: layer, output shape, parameters, multiplications per image
     "The layers of a network as data passes through it."
     import pandas as pd
     rows, hooks = [], []
@@ -160,7 +181,28 @@ def architecture(
 
 # %% ../nbs/04_networks.ipynb #3fe7dc05
 SIZES = {
-    'small': dict(image_size=32, channels=(96, 64, 32), generator_channels=(64, 48, 24, 12), n_convs=1, patch=2, latent_norm=False),
-    'paper': dict(image_size=64, channels=(256, 256, 128, 64, 32), generator_channels=None, n_convs=2, patch=1, latent_norm=True),
-    'faces': dict(image_size=96, channels=(256, 256, 128, 64, 32), generator_channels=None, n_convs=2, patch=1, latent_norm=True),
+    'small': dict(
+        image_size=32,
+        channels=(96, 64, 32),
+        generator_channels=(64, 48, 24, 12),
+        n_convs=1,
+        patch=2,
+        latent_norm=False,
+    ),
+    'paper': dict(
+        image_size=64,
+        channels=(256, 256, 128, 64, 32),
+        generator_channels=None,
+        n_convs=2,
+        patch=1,
+        latent_norm=True,
+    ),
+    'faces': dict(
+        image_size=96,
+        channels=(256, 256, 128, 64, 32),
+        generator_channels=None,
+        n_convs=2,
+        patch=1,
+        latent_norm=True,
+    ),
 }

@@ -1,4 +1,4 @@
-"""The conventional objective with two codes and two piles: trained, probed, and seen to entangle
+"""The conventional objective with two codes and two sets of images: trained, probed, and seen to entangle
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/rbvae.html.md"""
 
@@ -8,31 +8,48 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/rbvae.html.md"""
 __all__ = ['RbVAE', 'compare']
 
 # %% ../nbs/08_rbvae.ipynb #24c11497
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
 import torch
 from fastcore.basics import patch, store_attr
 from torch import Tensor, nn
 
-from .digits import show_columns
+from .images import show_columns
+from .methods import METHODS, RECIPES, Losses, Method, Posterior
 from .networks import SIZES, Encoder, Generator
-from .vae import RECIPES, Method, Posterior
 
 # %% ../nbs/08_rbvae.ipynb #7c065e23
+@METHODS.add
 class RbVAE(Method):
     "Two codes, **z** common and **e** target, a learned $\\mathbf e^r$ for reference images, and Eq. 3 as objective."
-    name, title, codes, watch = 'rbvae', 'Rb-VAE', ('z', 'e'), ('reconstruction_u', 'reconstruction_r')
+    name, title, codes = 'rbvae', 'Rb-VAE', ('z', 'e')
+    watch: ClassVar[tuple[str, ...]] = ('reconstruction_u', 'reconstruction_r')
     presets = {
-        'small': dict(model=dict(dim_z=48, dim_e=8, laplace_scale=1.2, pyramid=3, **SIZES['small']), recipe=RECIPES['small']),
-        'paper': dict(model=dict(dim_z=32, dim_e=32, laplace_scale=.01, **SIZES['paper']), recipe=RECIPES['paper']),
+        'small': dict(model={}, recipe=RECIPES['small']),
+        'paper': dict(
+            model=dict(
+                SIZES['paper'],
+                dim_z=32,
+                dim_e=32,
+                laplace_scale=.01,
+                pyramid=0,
+            ),
+            recipe=RECIPES['paper'],
+        ),
     }
 
     def __init__(self,
         image_size: int = 32,  # pixels
-        dim_z: int = 48, dim_e: int = 8,  # dimensions of the common and the target code
+        dim_z: int = 48,  # dimensions of the common code
+        dim_e: int = 8,  # dimensions of the target code
         laplace_scale: float = 1.2,  # λ of the likelihood
         channels: tuple[int, ...] = (96, 64, 32),  # as in `SIZES`
         generator_channels: tuple[int, ...] | None = (64, 48, 24, 12),  # `channels` if None
-        n_convs: int = 1, patch: int = 2, latent_norm: bool = False,
-        pyramid: int = 0,  # further levels of `pyramid_log_density`; 0 (paper) is the plain likelihood
+        n_convs: int = 1,  # convolutions at each resolution
+        patch: int = 2,  # side of the pixel blocks that the encoders fold into channels
+        latent_norm: bool = False,  # pixel-normalise the codes before the generator
+        pyramid: int = 3,  # further levels of `pyramid_log_density`; 0 (paper) is the plain likelihood
     ):
         super().__init__()
         store_attr()
@@ -41,53 +58,66 @@ class RbVAE(Method):
         self.encoder_e = Encoder(image_size, dim_e, channels, n_convs, patch)
         self.e_ref = nn.Parameter(torch.zeros(dim_e))
 
-    def with_reference(self, images: Tensor) -> Tensor:  # (N, 3, H, H)
-        "Decode the images' **z** with $\\mathbf e^r$: what they look like without the target factors."
-        z = self.encode(images)['z']
-        return self.decode(z=z, e=self.e_ref.detach().cpu().expand(len(z), -1))
+    def posteriors(self, x: Tensor) -> dict[str, Posterior]:
+        "The posteriors $q(\\mathbf z|\\mathbf x)$ and $q(\\mathbf e|\\mathbf x)$."
+        return {'z': Posterior(*self.encoder_z(x)), 'e': Posterior(*self.encoder_e(x))}
 
-    def transfer(self,
-        e_from: Tensor,  # images that give the target factors, (N, 3, H, H), or one image for all
-        z_from: Tensor,  # images that give everything else, (N, 3, H, H)
-    ) -> Tensor:  # (N, 3, H, H) in [-1, 1]
-        "Target factors of one image with the common factors of another."
-        e, z = self.encode(e_from)['e'], self.encode(z_from)['z']
-        return self.decode(z=z, e=e.expand(len(z), -1))
+    def losses(self, x_u: Tensor, x_r: Tensor, elapsed: float = 1.) -> Losses:
+        "Eq. 3, its five terms by name."
+        z_u, e_u = self.posteriors(x_u).values()
+        z_r, e_r = Posterior(*self.encoder_z(x_r)), self.e_ref.expand(len(x_r), -1)
+        x_hat_u, x_hat_r = self.generator(z_u.sample(), e_u.sample()), self.generator(z_r.sample(), e_r)
+        terms = {
+            'kl_z_u': z_u.kl().mean(),
+            'kl_e_u': e_u.kl().mean(),
+            'reconstruction_u': self.reconstruction(x_u, x_hat_u),
+            'kl_z_r': z_r.kl().mean(),
+            'reconstruction_r': self.reconstruction(x_r, x_hat_r),
+        }
+        objective: Any = sum(terms.values())
+        return {'model': objective}, terms
 
 # %% ../nbs/08_rbvae.ipynb #69166ba9
 @patch
-def posteriors(self: RbVAE, x: Tensor) -> dict[str, Posterior]:
-    "$q(\\mathbf z|\\mathbf x)$ and $q(\\mathbf e|\\mathbf x)$."
-    return {'z': Posterior(*self.encoder_z(x)), 'e': Posterior(*self.encoder_e(x))}
+def at_reference(self: RbVAE, z: Tensor) -> Tensor:  # (N, dim_z) to (N, 3, H, H)
+    "Decode codes **z** with $\\mathbf e^r$."
+    return self.decode(z=z, e=self.e_ref.detach().cpu().expand(len(z), -1))
 
 @patch
-def losses(self: RbVAE, x_u: Tensor, x_r: Tensor, step: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    "Eq. 3, its five terms by name."
-    z_u, e_u = self.posteriors(x_u).values()
-    z_r, e_r = Posterior(*self.encoder_z(x_r)), self.e_ref.expand(len(x_r), -1)
-    x_hat_u, x_hat_r = self.generator(z_u.sample(), e_u.sample()), self.generator(z_r.sample(), e_r)
-    terms = {'kl_z_u': z_u.kl().mean(), 'kl_e_u': e_u.kl().mean(), 'reconstruction_u': self.reconstruction(x_u, x_hat_u),
-             'kl_z_r': z_r.kl().mean(), 'reconstruction_r': self.reconstruction(x_r, x_hat_r)}
-    return {'model': sum(terms.values())}, terms
+def with_reference(self: RbVAE, images: Tensor) -> Tensor:  # (N, 3, H, H) to the same, in [-1, 1]
+    "Decode the images' **z** with $\\mathbf e^r$: what they look like without the target factors."
+    return self.at_reference(self.encode(images)['z'])
+
+@patch
+def transfer(self: RbVAE,
+    e_from: Tensor,  # images that give the target factors, (N, 3, H, H), or one image for all
+    z_from: Tensor,  # images that give everything else, (N, 3, H, H)
+) -> Tensor:  # (N, 3, H, H) in [-1, 1]
+    "Target factors of one image with the common factors of another."
+    e, z = self.encode(e_from)['e'], self.encode(z_from)['z']
+    return self.decode(z=z, e=e.expand(len(z), -1))
 
 # %% ../nbs/08_rbvae.ipynb #881ebaed
 @patch
 def pictures(self: RbVAE, images: Tensor) -> dict[str, Tensor]:  # title: images
     "The rows in which one sees whether the codes are disentangled."
     n, draw = len(images), torch.Generator().manual_seed(0)
-    return {'input': images, 'reconstruction': self.reconstruct(images),
-            'z with e_ref': self.with_reference(images),
-            'the same e': self.transfer(images[:1], images),
-            'e of the left one': self.transfer(images.roll(1, 0), images),
-            'random z and e': self.random(n, draw),
-            'random z, e_ref': self.decode(z=torch.randn(n, self.dim_z, generator=draw), e=self.e_ref.detach().cpu().expand(n, -1))}
+    return {
+        'input': images,
+        'reconstruction': self.reconstruct(images),
+        'z with e_ref': self.with_reference(images),
+        'the same e': self.transfer(images[:1], images),
+        'e of the left one': self.transfer(images.roll(1, 0), images),
+        'sampled z and e': self.sample(n, draw),
+        'sampled z, e_ref': self.at_reference(torch.randn(n, self.dim_z, generator=draw)),
+    }
 
 # %% ../nbs/08_rbvae.ipynb #1dd2f741
 def compare(
-    models: list[RbVAE],
+    models: Sequence[Method],
     images: Tensor,  # (N, 3, H, H), as many as are to be drawn
     rows: tuple[str, ...] = ('input', 'reconstruction', 'z with e_ref', 'the same e', 'e of the left one'),
 ):  # a matplotlib Figure
-    "The telling rows of `pictures`, one column of pictures a model."
+    "The telling rows of `pictures`, one column of pictures for each model."
     drawn = {m.title: m.pictures(images) for m in models}
     return show_columns({title: {r: p[r] for r in rows} for title, p in drawn.items()}, n=len(images))

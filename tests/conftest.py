@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-if 'PYTEST_XDIST_WORKER' in os.environ: os.environ.setdefault('OMP_NUM_THREADS', '1')  # before torch is loaded: workers share the cores
+# Before torch is loaded: the workers of `pytest -n 2` share the cores.
+if 'PYTEST_XDIST_WORKER' in os.environ: os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 EXIT = pytest.StashKey[int]()
 
@@ -45,7 +46,8 @@ def pytest_unconfigure(config) -> None:
     reporter = config.pluginmanager.get_plugin('terminalreporter')
     if reporter is None or config.option.collectonly: return
     failed = count(reporter, 'failed', 'error')
-    if config.stash.get(EXIT, 0) not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED): failed = max(failed, 1)
+    healthy = pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED
+    if config.stash.get(EXIT, 0) not in healthy: failed = max(failed, 1)
     skipped = count(reporter, 'skipped', 'xfailed')
     line = f"{count(reporter, 'passed', 'xpassed')} passed, {failed} failed"
     reporter.write_line(line + (f', {skipped} skipped' if skipped else ''))
@@ -85,7 +87,7 @@ def site(tmp_path_factory) -> Iterator[Served]:
     pytest.importorskip('smalldocs', reason='smalldocs (Python 3.11 or newer) builds the site')
     if not (shutil.which('node') and shutil.which('npm')): pytest.skip('node and npm typeset the formulas of the site')
     root = tmp_path_factory.mktemp('www')
-    command = [sys.executable, str(Path(__file__).parents[1] / 'nbs/site.py'), '--out', str(root / 'rbvae-nb')]
+    command = [sys.executable, str(Path(__file__).parents[1] / 'nbs/publish/site.py'), '--out', str(root / 'rbvae-nb')]
     run = subprocess.run(command, capture_output=True, text=True, encoding='utf-8')
     log = run.stdout + run.stderr
     assert (root / 'rbvae-nb/index.html').exists(), log

@@ -1,4 +1,4 @@
-"""The embedded digits are MNIST's own, and no digit is in two folds."""
+"""The embedded digits are MNIST's own, and no digit is in two places."""
 import hashlib
 import os
 from importlib import resources
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from rbvae_nb import digits
+from rbvae_nb.images import to_bytes, to_float
 
 MNIST = os.environ.get('RBVAE_MNIST')
 # SHA-256 of the chosen rows of MNIST's image files, computed from the originals
@@ -37,30 +38,37 @@ def test_embedded_digits_are_bit_identical_to_mnist(embedded):
 @pytest.mark.skipif(not MNIST, reason='RBVAE_MNIST names no folder with the full MNIST')
 def test_full_mnist_makes_the_papers_pools():
     data = digits.digit_styles(64, source=MNIST)
-    assert [len(x) for x in (data.piles.reference, data.piles.unlabelled, data.probe.images, data.test.images)] == [30_000, 60_000, 5_000, 5_000]
+    parts = data.sets.reference, data.sets.unlabelled, data.fit, data.test
+    assert [len(part) for part in parts] == [30_000, 60_000, 5_000, 5_000]
 
 
-def test_no_digit_is_in_two_folds(monkeypatch):
+def test_no_digit_is_in_two_places(monkeypatch):
     """With styling switched off, each image of `digit_styles` is its digit's number."""
     def numbered(n: int) -> np.ndarray: return np.arange(n * 784).reshape(n, 28, 28)
-    raw = digits.RawDigits(numbered(40), np.zeros(40, int), numbered(20) + 10 ** 6, np.zeros(20, int))
-    monkeypatch.setattr(digits, 'load_digits', lambda source: raw)
+    raw = digits.RawDigits(numbered(40), np.arange(40) % 10, numbered(20) + 10 ** 6, np.arange(20) % 10)
     seen = {}
-    def remember(name): return lambda d, *_: seen.setdefault(name, []).append(d[:, 0, 0]) or torch.zeros(len(d), 3, 32, 32, dtype=torch.uint8)
+    def remember(name: str):
+        def images(plain: np.ndarray, *_) -> torch.Tensor:
+            seen.setdefault(name, []).append(plain[:, 0, 0])
+            return torch.zeros(len(plain), 3, 32, 32, dtype=torch.uint8)
+        return images
+    monkeypatch.setattr(digits, 'load_digits', lambda source: raw)
     monkeypatch.setattr(digits, 'reference_images', remember('reference'))
     monkeypatch.setattr(digits, 'styled_images', remember('styled'))
-    digits.digit_styles(n_styles=3)
-    (reference,), (unlabelled, probe, test) = seen['reference'], seen['styled']
-    folds = [set(f.tolist()) for f in (reference, unlabelled, probe, test)]
-    assert [len(f) for f in folds] == [20, 20, 10, 10]
-    assert len(set.union(*folds)) == 60
+    data = digits.digit_styles(n_styles=3)
+    (reference,), (unlabelled, fit, test) = seen['reference'], seen['styled']
+    parts = [set(part.tolist()) for part in (reference, unlabelled, fit, test)]
+    assert [len(part) for part in parts] == [20, 20, 10, 10]
+    assert len(set.union(*parts)) == 60
     assert len(unlabelled) == 3 * 20
+    for split, plain in ((data.fit, fit), (data.test, test)):  # and each keeps its label
+        assert (split.labels == raw.test_digit[(plain - 10 ** 6) // 784]).all()
 
 
 def test_bytes_survive_the_way_to_floats_and_back():
     every = torch.arange(256, dtype=torch.uint8).repeat(3, 2).reshape(2, 3, 16, 16)
-    assert digits.to_bytes(digits.to_float(every)).equal(every)
-    assert digits.to_float(every).min() == -1 and digits.to_float(every).max() == 1
+    assert to_bytes(to_float(every)).equal(every)
+    assert to_float(every).min() == -1 and to_float(every).max() == 1
 
 
 def test_small_images_are_the_large_ones_reduced_by_area():

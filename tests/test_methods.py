@@ -1,14 +1,20 @@
-"""Adversarial steps: who moves whom, and what dropout does."""
+"""Presets and weight files of every method; adversarial steps: who moves whom, and what dropout does."""
 import copy
 import math
+from pathlib import Path
 
 import pytest
 import torch
-from rbvae_nb.digits import Piles
 from rbvae_nb.divergences import logistic_loss, symmetric_kl
+from rbvae_nb.files import load_tensors
+from rbvae_nb.images import ImageSets
+from rbvae_nb.methods import METHODS, Method, load, player_of
 from rbvae_nb.networks import Discriminator
 from rbvae_nb.srbvae import SRbVAE
-from rbvae_nb.training import alternating_step, gradient_step
+from rbvae_nb.training import Run, alternating_step, gradient_step
+
+each_method = pytest.mark.parametrize('method', METHODS.all().values(), ids=METHODS.all())
+adversarial = [method for method in METHODS.all().values() if 'discriminator' in method().players()]
 
 
 @pytest.fixture
@@ -17,6 +23,128 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.rand(6, 3, 32, 32, generator=draw) * 2 - 1 for _ in range(2))
 
 
+def equal(ours: Method, theirs: Method) -> bool:
+    """Whether all parameters and buffers are the same."""
+    ours, theirs = ours.state_dict(), theirs.state_dict()
+    return ours.keys() == theirs.keys() and all(value.equal(theirs[name]) for name, value in ours.items())
+
+
+# Presets
+@each_method
+def test_no_arguments_are_the_small_preset(method: type[Method]):
+    plain, small = method(), method.preset('small')[0]
+    assert plain.arguments == small.arguments
+    shapes = [{name: value.shape for name, value in model.state_dict().items()} for model in (plain, small)]
+    assert shapes[0] == shapes[1]
+
+
+@each_method
+def test_a_preset_has_its_own_random_numbers(method: type[Method]):
+    """The same weights for the same seed, others for another; and nobody else's random numbers are used up."""
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    one = method.preset('small', seed=4)[0].state_dict()
+    assert torch.get_rng_state().equal(before)
+    torch.manual_seed(12)
+    same, other = (method.preset('small', seed=seed)[0].state_dict() for seed in (4, 5))
+    assert all(value.equal(same[name]) for name, value in one.items())
+    assert not any(value.equal(other[name]) for name, value in one.items() if value.dim() > 1)  # biases are 0
+
+
+@each_method
+def test_a_model_is_called_on_images_to_rebuild_them(method: type[Method], batch):
+    model = method.preset('small')[0]
+    assert model(batch[0]).equal(model.reconstruct(batch[0]))
+    assert not model(batch[0])[0].equal(model(batch[0])[1])
+
+
+def run_of(steps: int) -> Run:
+    """A run of sRb-VAE's small preset, which is that long."""
+    model, recipe = SRbVAE.preset('small')
+    sets = ImageSets(*torch.randint(0, 256, (2, 8, 3, 32, 32), dtype=torch.uint8))
+    more = dict(steps=steps, batch_size=2, lr_ratio={}, dtype='float32', alternating=False)
+    return Run(model, sets, recipe | more, torch.device('cpu'))
+
+
+def test_schedules_are_shares_of_the_training():
+    """100 steps, and 900: each of the first is nine of the second, of which it has the last rate, or the first."""
+    short, long = run_of(100), run_of(900)
+    rates = []
+    for step in range(100):
+        short.step, long.step = step, 9 * step + 8 * (step < 4)  # the rate grows to what it is after a step
+        assert short.rate() == pytest.approx(long.rate())
+        elapsed = step / 100
+        assert short.model.weights(short.model.share(elapsed)) == long.model.weights(long.model.share(9 * step / 900))
+        rates.append(short.rate())
+    assert rates[:5] == pytest.approx([.25, .5, .75, 1, 1])  # 4 % of warm-up
+    assert rates[69:72] == pytest.approx([1, 1, 29 / 30]) and rates[99] == pytest.approx(1 / 30)  # 30 % of decay
+
+
+@pytest.mark.parametrize('steps', [100, 900])
+def test_every_length_ends_with_the_whole_symmetric_objective(steps: int):
+    """Eq. 3 alone in the first fifth; in the last step all terms have their full weights, and discriminators learn."""
+    run, symmetric = run_of(steps), {'adversarial_u', 'adversarial_r', 'latent_e_u', 'discriminator'}
+    for run.step, on in ((0, False), (steps // 5, False), (steps // 5 + 1, True), (steps - 1, True)):
+        before = copy.deepcopy(run.model)
+        assert run.advance().keys() & symmetric == (symmetric if on else set())
+        assert ({'discriminator_u', 'discriminator_r'} <= changed(before, run.model)) == on
+    weights = run.model.weights(run.model.share((steps - 1) / steps))
+    assert weights == run.model.weights(1.) and weights['adversarial_u'] == weights['adversarial_r'] == 1.5
+
+
+@pytest.mark.parametrize('wrong', [dict(pretraining=1000), dict(ramp=400.), dict(pretraining=-.1)])
+def test_pretraining_and_ramp_are_shares(wrong: dict):
+    """Steps in their place would leave the symmetric objective off for good."""
+    (name, value), = wrong.items()
+    with pytest.raises(ValueError, match=rf'^expected {name} as a share of the training in \[0, 1\], got {value}$'):
+        SRbVAE.preset('small', **wrong)
+
+
+# Weight files
+@pytest.mark.parametrize('method', adversarial)
+def test_a_training_goes_on_from_a_file_with_discriminators(method: type[Method], batch, tmp_path: Path):
+    """Loaded, every tensor is as it was, and so is what the next step makes of it."""
+    def step(model: Method) -> Method:
+        torch.manual_seed(2)
+        gradient_step(model, optimizers(model, {'model': 1e-6, 'discriminator': 1e-3}), *batch)
+        return model
+    model = step(method.preset('small', seed=1)[0])
+    again = load(model.save(tmp_path / 'whole.safetensors', discriminators=True)).train()
+    assert equal(model, again)
+    before = copy.deepcopy(model)
+    assert equal(step(model), step(again)) and not equal(before, again)
+
+
+@pytest.mark.parametrize('method', adversarial)
+def test_a_file_without_discriminators_encodes_and_decodes(method: type[Method], batch, tmp_path: Path):
+    model = method.preset('small', seed=1)[0]
+    file = model.save(tmp_path / 'small.safetensors')
+    assert {player_of(name) for name in load_tensors(file)[0]} == {'model'}
+    again = load(file)
+    assert again(batch[0]).equal(model(batch[0]))
+    moved = changed(model, again)
+    assert moved and all(player_of(name) == 'discriminator' for name in moved)
+
+
+@each_method
+def test_half_precision_files(method: type[Method], batch, tmp_path: Path):
+    """Each tensor rounded to float16, and loaded as float32."""
+    model = method.preset('small')[0]
+    file = model.save(tmp_path / 'half.safetensors', dtype='float16', discriminators=True)
+    assert {value.dtype for value in load_tensors(file)[0].values()} == {torch.float16}
+    again = load(file).state_dict()
+    assert all(again[name].equal(value.half().float()) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize('dtype', ['float8', 'int8', 'load'])
+def test_files_of_other_types(dtype: str, tmp_path: Path):
+    """Whole numbers would make zeros of the weights."""
+    with pytest.raises(ValueError, match=f"^expected dtype .*'float32'.*, got '{dtype}'$"):
+        SRbVAE().save(tmp_path / 'other.safetensors', dtype=dtype)
+    assert not [*tmp_path.iterdir()]
+
+
+# Players
 def optimizers(model: SRbVAE, rates: dict[str, float]) -> dict[str, torch.optim.Optimizer]:
     return {who: torch.optim.SGD(parameters, rates[who]) for who, parameters in model.players().items()}
 
@@ -40,7 +168,7 @@ def test_a_player_moves_only_its_own_parameters(batch, step, who, moves):
     """With a rate of 0 for the other player, nothing of the other moves, and all of its own does."""
     model = SRbVAE.preset('small')[0]
     before = copy.deepcopy(model)
-    step(model, optimizers(model, {'model': 0., 'discriminator': 0.} | {who: 1e-2}), *batch, step=10 ** 6)
+    step(model, optimizers(model, {'model': 0., 'discriminator': 0.} | {who: 1e-2}), *batch, elapsed=1.)
     assert changed(before, model) == moves
 
 
@@ -49,11 +177,11 @@ def test_simultaneous_gradients_are_those_of_each_loss_alone(batch):
     model = SRbVAE.preset('small')[0]
     frozen = optimizers(model, {'model': 0., 'discriminator': 0.})
     torch.manual_seed(1)
-    gradient_step(model, frozen, *batch, step=10 ** 6)
+    gradient_step(model, frozen, *batch, elapsed=1.)
     for who, parameters in model.players().items():
         together = [p.grad.clone() for p in parameters]
         torch.manual_seed(1)
-        alone = torch.autograd.grad(model.losses(*batch, step=10 ** 6)[0][who], parameters)
+        alone = torch.autograd.grad(model.losses(*batch, elapsed=1.)[0][who], parameters)
         assert all(torch.allclose(a, b, atol=1e-6, rtol=1e-4) for a, b in zip(together, alone))
 
 
@@ -82,13 +210,13 @@ def test_sign_of_algorithm_1():
     """Whenever the logistic loss beats a coin, the logits are higher on q, in each stream, as training goes on."""
     torch.manual_seed(0)
     model = SRbVAE.preset('small')[0]
-    piles = Piles(torch.randint(0, 256, (32, 3, 32, 32), dtype=torch.uint8), torch.randint(0, 256, (32, 3, 32, 32), dtype=torch.uint8))
+    sets = ImageSets(*torch.randint(0, 256, (2, 32, 3, 32, 32), dtype=torch.uint8))
     opt, better = {who: torch.optim.Adam(p, 1e-3) for who, p in model.players().items()}, 0
-    for step in range(12):
-        gradient_step(model, opt, *piles.batch(16), step=10 ** 6)
+    for _ in range(12):
+        gradient_step(model, opt, *sets.batch(16), elapsed=1.)
         with torch.no_grad():
-            q, _ = model.infer(*piles.batch(16))
-            p, _ = model.imagine(q)
+            q, _ = model.sample_q(*sets.batch(16))
+            p, _ = model.sample_p(q)
         for d_q, d_p in zip(model.log_ratios(q), model.log_ratios(p)):
             if logistic_loss(d_q, d_p) < 2 * math.log(2):
                 better += 1

@@ -28,58 +28,120 @@ MISTAKES = {
             ('mean + (logvar / 2).exp() * noise', 'logvar + (mean / 2).exp() * noise'),  # swapped
             ('mean + (logvar / 2).exp() * noise', 'mean + (-logvar / 2).exp() * noise'),
             ('torch.randn_like(mean) if noise is None else noise', 'torch.randn_like(mean)'),
-            ('torch.randn_like(mean) if noise is None', 'torch.rand_like(mean) if noise is None')],
+            ('torch.randn_like(mean) if noise is None', 'torch.rand_like(mean) if noise is None'),
+        ],
         'gaussian_log_density': [
-            ('-.5 * (math.log', '.5 * (math.log'), ('-.5 * (math.log', '-(math.log'),
-            ('+ logvar + (value', '- logvar + (value'), ('(-logvar).exp()', 'logvar.exp()'),
+            ('-.5 * (math.log', '.5 * (math.log'),
+            ('-.5 * (math.log', '-(math.log'),
+            ('+ logvar + (value', '- logvar + (value'),
+            ('(-logvar).exp()', 'logvar.exp()'),
             ('logvar + (value - mean).square() * (-logvar).exp()', 'mean + (value - logvar).square() * (-mean).exp()'),
-            ('(2 * math.pi)', '(math.pi)'), ('(value - mean).square()', '(value + mean).square()'), ('.sum(1)', '.mean(1)')],
+            ('(2 * math.pi)', '(math.pi)'),
+            ('(value - mean).square()', '(value + mean).square()'),
+            ('.sum(1)', '.mean(1)'),
+        ],
         'gaussian_kl': [
-            ('.5 * ((logvar', '-.5 * ((logvar'), ('.5 * ((logvar', '((logvar'), ('- 1 + p_logvar - logvar', '+ 1 + p_logvar - logvar'),
-            ('p_logvar - logvar)', 'logvar - p_logvar)'), ('(-p_logvar).exp()', 'p_logvar.exp()'),
-            ('mean - p_mean', 'mean + p_mean'), ('.sum(1)', '.mean(1)'), ('(logvar.exp() +', '((logvar / 2).exp() +'),
+            ('.5 * ((logvar', '-.5 * ((logvar'),
+            ('.5 * ((logvar', '((logvar'),
+            ('- 1 + p_logvar - logvar', '+ 1 + p_logvar - logvar'),
+            ('p_logvar - logvar)', 'logvar - p_logvar)'),
+            ('(-p_logvar).exp()', 'p_logvar.exp()'),
+            ('mean - p_mean', 'mean + p_mean'),
+            ('.sum(1)', '.mean(1)'),
+            ('(logvar.exp() +', '((logvar / 2).exp() +'),
             ('((logvar.exp() + (mean - p_mean).square()) * (-p_logvar).exp() - 1 + p_logvar - logvar)',
-             '((p_logvar.exp() + (mean - p_mean).square()) * (-logvar).exp() - 1 + logvar - p_logvar)')],  # KL(p‖q)
+             '((p_logvar.exp() + (mean - p_mean).square()) * (-logvar).exp() - 1 + logvar - p_logvar)'),  # KL(p‖q)
+        ],
         'batch_entropy': [
-            ('.5 * (2', '-.5 * (2'), ('.5 * (2', '(2'), ('.log().sum()', '.log().mean()'), ('2 * math.pi * math.e', '2 * math.pi'),
-            ('codes.var(0)', 'codes.std(0)'), ('codes.var(0)', 'codes.var(1)'), ('codes.var(0)', 'codes.var(0, correction=0)'),
-            ('+ 1e-4)', '+ 0)')],
+            ('.5 * (2', '-.5 * (2'),
+            ('.5 * (2', '(2'),
+            ('.log().sum()', '.log().mean()'),
+            ('2 * math.pi * math.e', '2 * math.pi'),
+            ('codes.var(0)', 'codes.std(0)'),
+            ('codes.var(0)', 'codes.var(1)'),
+            ('codes.var(0)', 'codes.var(0, correction=0)'),
+            ('+ 1e-4)', '+ 0)'),
+        ],
         'laplace_log_density': [
-            ('return -((x', 'return ((x'), ('.abs() / scale', '.abs() * scale'), ('math.log(2 * scale)', 'math.log(scale)'),
-            ('+ math.log(2 * scale)', '- math.log(2 * scale)'), ('(x - mean)', '(x + mean)'), ('.flatten(1).sum(1)', '.flatten(1).mean(1)')],
+            ('return -((x', 'return ((x'),
+            ('.abs() / scale', '.abs() * scale'),
+            ('math.log(2 * scale)', 'math.log(scale)'),
+            ('+ math.log(2 * scale)', '- math.log(2 * scale)'),
+            ('(x - mean)', '(x + mean)'),
+            ('.flatten(1).sum(1)', '.flatten(1).mean(1)'),
+        ],
         'logistic_loss': [
-            ('F.softplus(-d_q).mean() + F.softplus(d_p).mean()', 'F.softplus(d_q).mean() + F.softplus(-d_p).mean()'),  # labels
-            ('F.softplus(-d_q)', 'F.softplus(-d_p)'), ('+ F.softplus(d_p)', '- F.softplus(d_p)'),
+            ('F.softplus(-d_q).mean() + F.softplus(d_p).mean()',
+             'F.softplus(d_q).mean() + F.softplus(-d_p).mean()'),  # labels
+            ('F.softplus(-d_q)', 'F.softplus(-d_p)'),
+            ('+ F.softplus(d_p)', '- F.softplus(d_p)'),
             ('F.softplus(-d_q).mean() + F.softplus(d_p).mean()', 'F.softplus(-d_q).sum() + F.softplus(d_p).sum()'),
-            ('return F.softplus(-d_q).mean() + F.softplus(d_p).mean()', 'return (F.softplus(-d_q).mean() + F.softplus(d_p).mean()) / 2')],
+            ('F.softplus(-d_q).mean() + F.softplus(d_p).mean()',
+             '(F.softplus(-d_q).mean() + F.softplus(d_p).mean()) / 2'),
+        ],
         'symmetric_kl': [
-            ('d_q.mean() - d_p.mean()', 'd_p.mean() - d_q.mean()'), ('d_q.mean() - d_p.mean()', 'd_q.mean() + d_p.mean()'),
-            ('d_q.mean() - d_p.mean()', 'd_q.sum() - d_p.sum()'), ('d_q.mean() - d_p.mean()', '(d_q.mean() - d_p.mean()) / 2')],
+            ('d_q.mean() - d_p.mean()', 'd_p.mean() - d_q.mean()'),
+            ('d_q.mean() - d_p.mean()', 'd_q.mean() + d_p.mean()'),
+            ('d_q.mean() - d_p.mean()', 'd_q.sum() - d_p.sum()'),
+            ('d_q.mean() - d_p.mean()', '(d_q.mean() - d_p.mean()) / 2'),
+        ],
     },
     '03a_derivation': {
-        'chain': [('var.diag()', 'var.sqrt().diag()'), ('+ var.diag()', '- var.diag()'), ('torch.cat([mean, layer(mean)])', 'torch.cat([mean, layer(0 * mean)])'),
-                  ('down @ layer.weight.T', 'down @ down.T'), ('layer.weight @ cov', '-layer.weight @ cov')],
+        'chain': [
+            ('var.diag()', 'var.sqrt().diag()'),
+            ('+ var.diag()', '- var.diag()'),
+            ('torch.cat([mean, layer(mean)])', 'torch.cat([mean, layer(0 * mean)])'),
+            ('down @ layer.weight.T', 'down @ down.T'),
+            ('layer.weight @ cov', '-layer.weight @ cov'),
+        ],
         'LinearGaussian': [
-            ('self.noise ** 2).log()', 'self.noise).log()'), ('torch.cat([z, e], 1)', 'torch.cat([e, z], 1)'),
-            ('.split([self.dim_z, self.dim_e], 1)', '.split([self.dim_e, self.dim_z], 1)[::-1]')],
+            ('self.noise ** 2).log()', 'self.noise).log()'),
+            ('torch.cat([z, e], 1)', 'torch.cat([e, z], 1)'),
+            ('.split([self.dim_z, self.dim_e], 1)', '.split([self.dim_e, self.dim_z], 1)[::-1]'),
+            ('self.logvar.expand_as(mean)', '(-self.logvar).expand_as(mean)'),
+        ],
         'joints': [
             ('self.encoder, self.logvar.exp())', 'self.encoder, (self.logvar / 2).exp())'),
-            ('torch.full_like(data_u.mean, self.noise ** 2)', 'torch.full_like(data_u.mean, self.noise)'), ('torch.cat([z + 1, e + 1])', 'torch.cat([z + 1, e + 2])'),
-            ('torch.cat([z, self.e_ref])', 'torch.cat([z, -self.e_ref])'), ('torch.cat([z + 1, e]).diag()', 'torch.cat([z + 1, e + 1]).diag()'),
-            ('.split([self.dim_z, self.dim_e, self.dim_x])', '.split([self.dim_x, self.dim_z, self.dim_e])')],
+            ('torch.full_like(data_u.mean, self.noise ** 2)', 'torch.full_like(data_u.mean, self.noise)'),
+            ('torch.cat([z + 1, e + 1])', 'torch.cat([z + 1, e + 2])'),
+            ('torch.cat([z, self.e_ref])', 'torch.cat([z, -self.e_ref])'),
+            ('torch.cat([z + 1, e]).diag()', 'torch.cat([z + 1, e + 1]).diag()'),
+            ('.split([self.dim_z, self.dim_e, self.dim_x])', '.split([self.dim_x, self.dim_z, self.dim_e])'),
+        ],
         'divergences': [
-            ('return (kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r)) / 2', 'return (kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r))'),
-            ('(kl_divergence(p_u, q_u) + kl_divergence(p_r, q_r)) / 2', '(kl_divergence(p_u, q_u) - kl_divergence(p_r, q_r)) / 2'),
-            ('(kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r)) / 2, (kl_divergence(p_u, q_u)',
-             '(kl_divergence(p_u, q_u) + kl_divergence(q_r, p_r)) / 2, (kl_divergence(q_u, p_u)')],
-        'pick': [('cov[i][:, i]', 'cov[i][:, i.sort().values]'), ('mean[i]', 'mean[i.sort().values]')],
-        'corners': [('[-1., 1.]', '[0., 1.]'), ('[-1., 1.]', '[-2., 2.]'), ('[-1., 1.]', '[1., 1.]')],
-        'piles': [('1 + noise ** 2', '1 + noise'), ('MultivariateNormal(0 * mean', 'MultivariateNormal(mean'), ('[s, noise ** 2]', '[s, noise]'), ('[0., reference]', '[0., -reference]')],
-        'truth': [('noise ** 2 / (1 + noise ** 2)', 'noise ** 2'), ('[0, 1]]) / (1 + noise ** 2)', '[0, 1]])'), ('(model.e_ref, reference)', '(model.e_ref, 0)'),
-                  ('[[1., 0, 0], [0, 0, 1]]', '[[1., 0, 0], [0, 1, 0]]')],
+            ('forward = (kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r)) / 2',
+             'forward = kl_divergence(q_u, p_u) + kl_divergence(q_r, p_r)'),  # missing ½
+            ('reverse = (kl_divergence(p_u, q_u) + kl_divergence(p_r, q_r)) / 2',
+             'reverse = (kl_divergence(p_u, q_u) - kl_divergence(p_r, q_r)) / 2'),
+            ('forward = (kl_divergence(q_u, p_u)', 'forward = (kl_divergence(p_u, q_u)'),
+            ('reverse = (kl_divergence(p_u, q_u)', 'reverse = (kl_divergence(q_u, p_u)'),
+            ('return forward, reverse', 'return reverse, forward'),
+        ],
+        'pick': [
+            ('cov[i][:, i]', 'cov[i][:, i.sort().values]'),
+            ('mean[i]', 'mean[i.sort().values]'),
+        ],
+        'corners': [
+            ('[-1., 1.]', '[0., 1.]'),
+            ('[-1., 1.]', '[-2., 2.]'),
+            ('[-1., 1.]', '[1., 1.]'),
+        ],
+        'toy_sets': [
+            ('1 + noise ** 2', '1 + noise'),
+            ('MultivariateNormal(0 * mean', 'MultivariateNormal(mean'),
+            ('[s, noise ** 2]', '[s, noise]'),
+            ('[0., reference]', '[0., -reference]'),
+        ],
+        'truth': [
+            ('noise ** 2 / (1 + noise ** 2)', 'noise ** 2'),
+            ('[0, 1]]) / (1 + noise ** 2)', '[0, 1]])'),
+            ('(model.e_ref, reference)', '(model.e_ref, 0)'),
+            ('[[1., 0, 0], [0, 0, 1]]', '[[1., 0, 0], [0, 1, 0]]'),
+        ],
     },
 }
-CASES = [(notebook, function, *mistake) for notebook, functions in MISTAKES.items() for function, found in functions.items() for mistake in found]
+CASES = [(notebook, function, *mistake) for notebook, functions in MISTAKES.items()
+         for function, found in functions.items() for mistake in found]
 
 
 def code_cells(notebook: str) -> list[str]:
@@ -95,8 +157,9 @@ def defines(source: str, function: str) -> bool:
 
 def run(cells: list[str]) -> str:
     """Run the cells in order up to the first that fails; what RUN prints last."""
-    done = subprocess.run([sys.executable, '-c', RUN], input=json.dumps(cells), cwd=NBS, encoding='utf-8', capture_output=True,
-                          env=os.environ | {'PYTHONPATH': str(NBS.parent), 'OMP_NUM_THREADS': '1', 'PYTHONIOENCODING': 'utf-8'})
+    env = os.environ | {'PYTHONPATH': str(NBS.parent), 'OMP_NUM_THREADS': '1', 'PYTHONIOENCODING': 'utf-8'}
+    done = subprocess.run([sys.executable, '-c', RUN], input=json.dumps(cells), cwd=NBS, env=env, encoding='utf-8',
+                          capture_output=True)
     return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr
 
 
@@ -105,7 +168,8 @@ def test_mistakes_can_be_planted():
     for notebook, function, right, wrong in CASES:
         cell, = (c for c in code_cells(notebook) if defines(c, function))
         assert right in cell and right != wrong, f'{function}: {right!r} is not in its cell'
-    assert {f for fs in MISTAKES.values() for f in fs} >= {'sample_gaussian', 'gaussian_kl', 'logistic_loss', 'symmetric_kl', 'LinearGaussian'}
+    assert MISTAKES['03_divergences'].keys() >= {'sample_gaussian', 'gaussian_kl', 'logistic_loss', 'symmetric_kl'}
+    assert MISTAKES['03a_derivation'].keys() >= {'LinearGaussian', 'divergences'}
 
 
 @pytest.mark.mutations
@@ -115,7 +179,8 @@ def test_lesson_passes_as_it_is(notebook: str):
 
 
 @pytest.mark.mutations
-@pytest.mark.parametrize('notebook, function, right, wrong', CASES, ids=[f'{f}-{i}' for i, (_, f, *_) in enumerate(CASES)])
+@pytest.mark.parametrize('notebook, function, right, wrong', CASES,
+                         ids=[f'{f}-{i}' for i, (_, f, *_) in enumerate(CASES)])
 def test_mistake_is_noticed(notebook: str, function: str, right: str, wrong: str):
     cells = [c.replace(right, wrong) if defines(c, function) else c for c in code_cells(notebook)]
     assert run(cells).startswith('noticed'), f'{function}: {wrong!r} in place of {right!r} went unnoticed'

@@ -12,8 +12,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / 'nbs'
 NOTEBOOKS = sorted(p for p in NBS.rglob('*.ipynb') if not any(part[0] in '._' for part in p.relative_to(NBS).parts))
-REQUIRED = ['index', '01_problem', '02_digits', '03_divergences', '03a_derivation', '03b_degenerate', '03c_adversarial', '04_networks', '05_vae', '06_training',
-            '07_probing', '07a_judging', '08_rbvae', '09_srbvae', '10_baselines', '11_grid', '11a_table', '11b_results', '12_synthesis', '13_explorer', '13a_export', '13b_live', '16_cli']
+REQUIRED = [
+    'index', '01_problem', '02_images', '02a_experiments', '02b_digits', '02c_shapes', '03_divergences',
+    '03a_derivation', '03b_degenerate', '03c_adversarial', '04_networks', '04a_files', '04b_methods', '05_vae',
+    '06_training', '07_probing', '07a_attributes', '08_rbvae', '09_srbvae', '10_baselines', '11_sweep', '11a_table',
+    '11b_results', '12_synthesis', '13_explorer', '13a_export', '13b_live', '16_cli',
+]
 # nbdev-test on one notebook. Through Python, since a console script need not be on the PATH.
 RUN = 'import sys; from nbdev.test import nbdev_test; nbdev_test.__wrapped__(path=sys.argv[1])'
 MACHINE_PATH = re.compile(r'(?<![\w.:/-])/(home/\w|root/|work/|tmp/|Users/\w)')
@@ -61,7 +65,7 @@ def test_stored_outputs_are_healthy(path: Path):
     assert not [out['text'] for out in stored if out.get('name') == 'stderr'], 'stderr is stored'
     assert not [mime for out in stored for mime in out.get('data', {}) if 'widget' in mime], 'a widget is stored'
     assert 'widgets' not in json.loads(path.read_text(encoding='utf-8'))['metadata'], 'the state of widgets is stored'
-    assert stored or not has_code, 'code, but nothing it shows: run nbs/execute.py'
+    assert stored or not has_code, 'code, but nothing it shows: run nbs/publish/execute.py'
 
 
 @each_notebook

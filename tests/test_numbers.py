@@ -3,11 +3,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from rbvae_nb.grid import METHODS, read_rows
+from rbvae_nb.methods import METHODS
+from rbvae_nb.sweep import read_rows
 from rbvae_nb.table import number, over_seeds
 
 ROOT = Path(__file__).resolve().parents[1]
-SEEDS = pd.concat([pd.read_csv(ROOT / 'nbs' / 'assets' / f'probes-seed{seed}.csv') for seed in (0, 1, 2)])
+SEEDS = pd.concat([pd.read_csv(ROOT / 'nbs/measure' / f'probes-seed{seed}.csv') for seed in (0, 1, 2)])
 CODES = {'Rb-VAE': 'rbvae', 'sRb-VAE': 'srbvae'}
 
 
@@ -23,7 +24,7 @@ def percent(value: float) -> str: return f'{value:.0%}'.replace('%', ' %')
 def row(title: str) -> str:
     """The line of the README's table for one model."""
     of = {code: SEEDS[(SEEDS.model == CODES[title]) & (SEEDS.code == code)] for code in 'ez'}
-    cells = [spread(of['e']['style'], error), spread(of['z']['style'], error), spread(of['e']['digit'], percent), spread(of['z']['digit'], percent)]
+    cells = [spread(of[code][what], form) for what, form in (('style', error), ('digit', percent)) for code in 'ez']
     return f'| {title} | ' + ' | '.join(cells) + ' |'
 
 
@@ -35,9 +36,11 @@ def test_readme_has_the_numbers_of_the_three_seeds(title):
 
 def scores() -> str:
     """The README's table of combined scores, best first."""
-    summary = over_seeds(read_rows(ROOT / 'nbs' / 'assets' / 'table' / 'table.csv'))
-    of = {key: summary.loc[key].value for key in summary.index if key[0] in ('mathieu', *CODES.values()) and key[2:] == ('', 'linear', 'score')}
-    lines = [f'| {METHODS[key[0]].title} | {number(summary, *key)} |' for key in sorted(of, key=of.get, reverse=True)]
+    summary = over_seeds(read_rows(ROOT / 'nbs/measure/table/table.csv'))
+    keys = [key for key in summary.index if key[2:] == ('', 'linear', 'score')]
+    of = {key: summary.loc[key].value for key in keys if key[0] in ('mathieu', *CODES.values())}
+    best_first = sorted(of, key=of.get, reverse=True)
+    lines = [f'| {METHODS.find(key[0]).title} | {number(summary, *key)} |' for key in best_first]
     return '\n'.join(['| | combined score |', '|---|---|', *lines])
 
 

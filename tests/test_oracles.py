@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from rbvae_nb.baselines import covariance, dip_penalty, total_correlation
-from rbvae_nb.vae import Posterior
+from rbvae_nb.methods import Posterior
 
 
 @pytest.fixture(params=range(3))
@@ -20,9 +20,9 @@ def batch(request) -> tuple[Posterior, torch.Tensor]:
 def pythae_terms(q: Posterior, z: torch.Tensor, dataset_size: int, **weights: float) -> float:
     """What pythae's β-TCVAE adds to the reconstruction error, with these weights of its three parts."""
     model = pytest.importorskip('pythae.models.beta_tc_vae.beta_tc_vae_model').BetaTCVAE
-    config = SimpleNamespace(reconstruction_loss='mse')
-    parts = SimpleNamespace(model_config=config, use_mss=False, _compute_log_gauss_density=lambda *a: model._compute_log_gauss_density(None, *a),
-                            **dict(alpha=0., beta=0., gamma=0.) | weights)
+    def log_density(*args): return model._compute_log_gauss_density(None, *args)
+    parts = SimpleNamespace(model_config=SimpleNamespace(reconstruction_loss='mse'), use_mss=False,
+                            _compute_log_gauss_density=log_density, **dict(alpha=0., beta=0., gamma=0.) | weights)
     blank = torch.zeros(len(z), 1, dtype=z.dtype)
     return model.loss_function(parts, blank, blank, *q, z, dataset_size)[2].item()
 
@@ -46,7 +46,8 @@ def test_kl_is_that_of_pythae(batch):
     vae = pytest.importorskip('pythae.models.vae.vae_model').VAE
     q, z = batch
     blank = torch.zeros(len(z), 1, dtype=z.dtype)
-    theirs = vae.loss_function(SimpleNamespace(model_config=SimpleNamespace(reconstruction_loss='mse')), blank, blank, *q, z)[2].item()
+    plain = SimpleNamespace(model_config=SimpleNamespace(reconstruction_loss='mse'))
+    theirs = vae.loss_function(plain, blank, blank, *q, z)[2].item()
     assert q.kl().mean().item() == pytest.approx(theirs, rel=1e-5)
 
 
@@ -57,4 +58,5 @@ def test_dip_penalty_is_that_of_numpy(batch, off_diagonal, diagonal):
     for extra in (torch.zeros(6, dtype=torch.float64), q.logvar.exp().mean(0)):
         C = np.cov(q.mean.numpy().T, ddof=0) + np.diag(extra.numpy())
         expected = off_diagonal * (C[~np.eye(6, dtype=bool)] ** 2).sum() + diagonal * ((np.diag(C) - 1) ** 2).sum()
-        assert dip_penalty(covariance(q.mean) + extra.diag(), off_diagonal, diagonal).item() == pytest.approx(expected, rel=1e-5)
+        ours = dip_penalty(covariance(q.mean) + extra.diag(), off_diagonal, diagonal).item()
+        assert ours == pytest.approx(expected, rel=1e-5)

@@ -6,18 +6,18 @@ import time
 from pathlib import Path
 
 import pytest
-from rbvae_nb.vae import load_tensors
+from rbvae_nb.files import load_tensors
 
 RUN = '''
 import sys, torch
-from rbvae_nb.digits import digit_styles
+from rbvae_nb.shapes import turned_shapes
 from rbvae_nb.srbvae import SRbVAE
 from rbvae_nb.training import train
 torch.set_num_threads(1)
-model, recipe = SRbVAE.preset('small', seed=3)
+model, recipe = SRbVAE.preset('small', seed=3, pretraining=3 / 40, ramp=.1)  # the kill falls into the adversarial part
 recipe |= dict(steps=40, batch_size=8)
-model.warm_start, model.ramp = 3, 4  # the kill falls into the adversarial part
-train(model, digit_styles(n_styles=1).piles, **recipe, device='cpu', out=sys.argv[1], checkpoint_every=5, progress=False)
+data = turned_shapes(n=400)
+train(model, data.sets, **recipe, device='cpu', out=sys.argv[1], checkpoint_every=5, progress=False)
 '''
 
 

@@ -3,6 +3,7 @@ import gzip
 import importlib.util
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -30,7 +31,8 @@ LOOK = """() => {
 }"""
 
 CUT = """() => {
-  const scrolls = e => e.tagName !== 'MAIN' && (getComputedStyle(e).overflowX !== 'visible' || scrolls(e.parentElement));
+  const scrolls = e => e.tagName !== 'MAIN'
+    && (getComputedStyle(e).overflowX !== 'visible' || scrolls(e.parentElement));
   const out = [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1);
   return out.filter(e => !scrolls(e)).map(e => e.outerHTML.slice(0, 80));
 }"""
@@ -75,10 +77,10 @@ def test_built_without_a_warning(site):
 
 
 def test_every_notebook_has_its_page_and_place(site, seen):
-    ordered = sorted(NOTEBOOKS, key=lambda p: (p.parent != ROOT / 'nbs', p.stem != 'index', not p.stem.endswith('live'), p.name))
+    ordered = sorted(NOTEBOOKS, key=lambda p: (p.stem != 'index', not p.stem.endswith('live'), p.name))
     expected = [site.url + page_name(p) for p in ordered] + [site.url + 'reference.html']
     assert seen['index.html']['sidebar'] == expected
-    for before, after in zip(ordered[:-1], ordered[1:]):
+    for before, after in pairwise(ordered):
         assert site.url + page_name(after) in seen[page_name(before)]['links']
 
 
@@ -100,7 +102,8 @@ def test_internal_links_and_anchors_resolve(site, seen):
 
 
 def test_own_pages_are_linked_within_the_site(site, seen):
-    assert [p.name for p in site.folder.glob('*.html') if 'href="https://rbvae-nb.github.io' in p.read_text(encoding='utf-8').partition('<main')[2]] == []
+    pages = {p.name: p.read_text(encoding='utf-8').partition('<main')[2] for p in site.folder.glob('*.html')}
+    assert [name for name, text in pages.items() if 'href="https://rbvae-nb.github.io' in text] == []
     assert {link for page in seen.values() for link in page['links'] if 'rbvae-nb.github.io' in link} == set()
 
 
@@ -123,7 +126,7 @@ def test_no_raw_formula_is_left(seen):
 
 def test_signatures_name_classes_as_readers_do(seen):
     assert [name for name, page in seen.items() if '__main__.' in page['text']] == []
-    assert '| Table' in seen['synthesis.html']['text']
+    assert '| ImageGrid' in seen['synthesis.html']['text']
 
 
 def test_nothing_of_the_machine_is_told(site):
@@ -135,7 +138,8 @@ def test_nothing_of_the_machine_is_told(site):
 def test_lessons_open_in_colab_and_can_be_edited(seen):
     for lesson in LESSONS:
         path, links = lesson.relative_to(ROOT).as_posix(), seen[page_name(lesson)]['links']
-        assert f'https://colab.research.google.com/github/{REPO.removeprefix("github.com/")}/blob/main/{path}' in links, path
+        colab = REPO.replace('github.com', 'https://colab.research.google.com/github')
+        assert f'{colab}/blob/main/{path}' in links, path
         assert f'https://{REPO}/edit/main/{path}' in links, path
         assert f'https://{REPO}/issues/new' in links, path
 
@@ -164,7 +168,8 @@ def test_search_finds_a_word_and_opens_it(browser, site):
 
 def test_search_index_is_readable(site):
     entries = json.loads((site.folder / 'search.json').read_text(encoding='utf-8'))
-    assert [entry['text'][:80] for entry in entries if re.search(r'\\(?:mathbf|color)', entry['text'] + entry['section'])] == []
+    raw = [entry for entry in entries if re.search(r'\\(?:mathbf|color)', entry['text'] + entry['section'])]
+    assert [entry['text'][:80] for entry in raw] == []
 
 
 def luminance(page) -> float:
@@ -197,7 +202,8 @@ def test_pages_fit_a_phone(browser, site):
         wide[name], cut[name] = page.evaluate('document.documentElement.scrollWidth'), page.evaluate(CUT)
     context.close()
     assert {name: width for name, width in wide.items() if width > 390} == {}
-    assert {name: elements for name, elements in cut.items() if elements} == {}, 'wide things do not scroll in their own box'
+    found = {name: elements for name, elements in cut.items() if elements}
+    assert found == {}, 'wide things do not scroll in their own box'
 
 
 def test_text_is_there_without_javascript(browser, site, seen):
@@ -221,7 +227,7 @@ def test_live_page_without_javascript_keeps_picture_and_sentence(browser, site):
 
 
 def test_live_page_is_light(browser, site):
-    """With text compressed, as GitHub Pages sends it: a megabyte to begin with, less than two when somebody has drawn."""
+    """Text compressed, as GitHub Pages sends it: a megabyte to begin with, less than two when somebody has drawn."""
     page, sizes = browser.new_page(), {}
     def weigh(response):
         text = re.search(r'\.(html|css|js|json|svg)$', response.url)
@@ -243,8 +249,8 @@ def test_live_page_is_light(browser, site):
 
 @pytest.fixture(scope='module')
 def build(site):
-    """nbs/site.py as a module."""
-    spec = importlib.util.spec_from_file_location('build_site', ROOT / 'nbs/site.py')
+    """nbs/publish/site.py as a module."""
+    spec = importlib.util.spec_from_file_location('build_site', ROOT / 'nbs/publish/site.py')
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

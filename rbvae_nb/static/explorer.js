@@ -1,8 +1,10 @@
 // The explorer's front-end, an anywidget module. It draws what `model` holds and asks `model` for pictures; whether
 // a kernel answers (Jupyter, Colab) or a script in the page (the documentation), it cannot tell.
 //
-//   spec     {size, labels, start, draw, models: [{title, sliders: {e: [name, ...], z: [...]}, probes: [[what, value, chance], ...]}]};
-//            `start` is the image to begin with, `draw` whether there is a pad; only `models` may change later
+//   spec     {size, labels, start, target, draw,
+//             models: [{title, sliders: {e: [name, ...], z: [...]}, probes: [[what, value, chance], ...]}]};
+//            `start` is the image to begin with, `target` what e stands for ('style'), `draw` what there is a pad for
+//            ('digit'; empty: there is none); only `models` may change later
 //   images   bytes: one RGB picture of size × size for each label
 //   request  {id, z_from, e_from, z, e, seed, moves}: what is asked for, see `START`; written here
 //   drawing  bytes: one RGB picture, written here
@@ -13,6 +15,8 @@ const DRAWING = -1;  // stands for the drawing where an image's number is expect
 const START = {z: 'image', e: 'image', seed: 0};  // z, e: of the 'image', 'drawn' anew, or (e only) 'ref'
 const RANGE = {min: -3, max: 3, step: 0.1, value: 0};  // standard deviations
 
+const an = (word) => `${/^[aeiou]/i.test(word) ? 'an' : 'a'} ${word}`;
+const capital = (word) => word[0].toUpperCase() + word.slice(1);
 const bytes = (value) => new Uint8Array(value.buffer ?? value, value.byteOffset ?? 0, value.byteLength);
 
 function make(parent, tag, properties = {}, attributes = {}) {
@@ -31,24 +35,32 @@ function paint(canvas, rgb, size) {
 export default {
   render({model, el}) {
     const root = make(el, 'div', {className: 'rbvae'}), spec = model.get('spec');
-    const problem = make(root, 'p', {className: 'rbvae-problem'}, {role: 'alert'}), say = (sentence) => { problem.textContent = sentence; };
+    const problem = make(root, 'p', {className: 'rbvae-problem'}, {role: 'alert'});
+    const say = (sentence) => { problem.textContent = sentence; };
     const state = {...START, z_from: spec.start, e_from: spec.start, moves: still(spec)};
-    let columns = [], waiting = false, again = false;
+    let columns = [], asked = null, again = false;  // asked: the request that waits for its answer
     let last = Math.floor(Math.random() * 2 ** 31);  // another view of the same widget counts from elsewhere
 
-    function ask() {  // one request at a time; what happened meanwhile is asked for at once afterwards
-      if (waiting) { again = true; return; }
-      waiting = true;
-      model.set('request', {...structuredClone(state), id: ++last});
+    function send() {
+      model.set('request', asked);
       model.save_changes();
+    }
+    function ask() {  // one request at a time; what happened meanwhile is asked for at once afterwards
+      if (asked) { again = true; return; }
+      asked = {...structuredClone(state), id: ++last};
+      send();
     }
     function answered() {
       const reply = bytes(model.get('frames'));
-      if (reply.length < 4 || new DataView(reply.buffer, reply.byteOffset).getUint32(0, true) !== last) return;  // another view's
+      if (reply.length < 4) return;
+      if (new DataView(reply.buffer, reply.byteOffset).getUint32(0, true) !== last) {  // another view's, and its request
+        if (asked) send();  // may have taken the place of ours before it was sent; does nothing if it has not
+        return;
+      }
       columns.forEach(({canvas}, i) => paint(canvas, reply.subarray(4 + 3 * spec.size ** 2 * i), spec.size));
       root.dataset.frame = last;
       say(model.get('message'));
-      waiting = false;
+      asked = null;
       if (again) { again = false; ask(); }
     }
     function show() {
@@ -57,7 +69,8 @@ export default {
     }
     function change(update) { Object.assign(state, update); show(); ask(); }
 
-    const choices = chooser(root, spec, bytes(model.get('images')), state, change, say, (rgb) => model.set('drawing', new DataView(rgb.buffer)));
+    const keep = (rgb) => model.set('drawing', new DataView(rgb.buffer));
+    const choices = chooser(root, spec, bytes(model.get('images')), state, change, say, keep);
     const models = make(root, 'div', {className: 'rbvae-models'});
     function build() {  // one column a model; again when there are others (another checkpoint), with what was chosen
       models.replaceChildren();
@@ -67,13 +80,15 @@ export default {
       }));
       for (const node of root.querySelectorAll('input, button, select, summary, [tabindex]'))
         node.setAttribute('data-lm-suppress-shortcuts', 'true');  // or JupyterLab would take the arrow keys
-      waiting = again = false;
+      asked = null;
+      again = false;
       change({});
     }
-    const events = [['change:frames', answered], ['change:spec', build], ['change:message', () => say(model.get('message'))]];
+    const told = () => say(model.get('message'));
+    const events = [['change:frames', answered], ['change:spec', build], ['change:message', told]];
     for (const [event, f] of events) model.on(event, f);
     build();
-    say(model.get('message'));
+    told();
     return () => { for (const [event, f] of events) model.off(event, f); root.remove(); };
   },
 };
@@ -81,28 +96,34 @@ export default {
 const still = (spec) => spec.models.map(({sliders}) => ({e: sliders.e.map(() => 0), z: sliders.z.map(() => 0)}));
 
 // Which codes: pictures to pick, the pad, the buttons, and a sentence that says what is shown.
-function chooser(root, spec, images, state, change, say, send) {
+function chooser(root, spec, images, state, change, say, keep) {
   const top = make(root, 'div', {className: 'rbvae-top'}), choices = make(top, 'div'), pickers = {
     z_from: picker(choices, 'Content: z of', spec, images, (i) => change({z_from: i, z: 'image'})),
-    e_from: picker(choices, 'Style: e of', spec, images, (i) => change({e_from: i, e: 'image'})),
+    e_from: picker(choices, `${capital(spec.target)}: e of`, spec, images, (i) => change({e_from: i, e: 'image'})),
   };
-  if (spec.draw) drawingPad(top, spec.size, say, (rgb, uses) => {
-    send(rgb);
+  if (spec.draw) drawingPad(top, spec, say, (rgb, uses) => {
+    keep(rgb);
     for (const p of Object.values(pickers)) p.draw(rgb);  // there is one drawing, the last
     change(Object.fromEntries(uses.flatMap((name) => [[name, DRAWING], [name[0], 'image']])));
   });
-  const seed = () => Math.floor(Math.random() * 2 ** 31);
+  const seed = () => Math.floor(Math.random() * 2 ** 31), own = {z: 'image', e: 'image'};
   const actions = {
-    'Swap': ['exchange the two images', () => change({z_from: state.e_from, e_from: state.z_from, z: 'image', e: 'image'})],
-    'Sample e': ['draw a style', () => change({e: 'drawn', seed: seed()})],
-    'Sample z': ['draw a content', () => change({z: 'drawn', seed: seed()})],
-    'e = e_ref': ['the style of reference images', () => change({e: 'ref'})],
-    'Reset': ['codes of the chosen images, all sliders at 0', () => change({z: 'image', e: 'image', moves: still(spec)})],
+    'Swap': ['exchange the two images', () => change({z_from: state.e_from, e_from: state.z_from, ...own})],
+    'Sample e': [`draw another ${spec.target}`, () => change({e: 'drawn', seed: seed()})],
+    'Sample z': ['draw another content', () => change({z: 'drawn', seed: seed()})],
+    'e = e_ref': [`the ${spec.target} of reference images`, () => change({e: 'ref'})],
+    'Reset': ['codes of the chosen images, all sliders at 0', () => change({...own, moves: still(spec)})],
   };
-  const row = make(choices, 'div', {className: 'rbvae-actions'}, {role: 'group', 'aria-label': 'Actions on both models'});
-  for (const [name, [title, onclick]] of Object.entries(actions)) make(row, 'button', {type: 'button', textContent: name, title, onclick});
+  const group = {role: 'group', 'aria-label': 'Actions on both models'};
+  const row = make(choices, 'div', {className: 'rbvae-actions'}, group);
+  for (const [name, [title, onclick]] of Object.entries(actions))
+    make(row, 'button', {type: 'button', textContent: name, title, onclick});
   const caption = make(choices, 'p', {className: 'rbvae-status'}, {role: 'status'});
-  const words = {image: (i) => i === DRAWING ? 'your drawing' : spec.labels[i], drawn: () => 'a sample', ref: () => 'reference images (e_ref)'};
+  const words = {
+    image: (i) => i === DRAWING ? 'your drawing' : spec.labels[i],
+    drawn: () => 'a sample',
+    ref: () => 'reference images (e_ref)',
+  };
   const sentence = ({z, e, z_from, e_from}) => `z of ${words[z](z_from)}, e of ${words[e](e_from)}`;
   return {
     sentence,
@@ -114,11 +135,13 @@ function chooser(root, spec, images, state, change, say, send) {
 }
 
 function picker(parent, legend, spec, images, onpick) {  // radio buttons that are pictures; the last is the drawing
-  const set = make(parent, 'fieldset', {className: 'rbvae-picker'}), group = `rbvae-${Math.random()}`, length = 3 * spec.size ** 2;
+  const set = make(parent, 'fieldset', {className: 'rbvae-picker'});
+  const name = `rbvae-${Math.random()}`, length = 3 * spec.size ** 2;
   make(set, 'legend', {textContent: legend});
   const options = [...spec.labels, 'drawing'].map((label, i) => {
-    const number = i < spec.labels.length ? i : DRAWING, box = make(set, 'label', {title: label, hidden: number === DRAWING});
-    const radio = make(box, 'input', {type: 'radio', name: group, onchange: () => onpick(number)}, {'aria-label': label});
+    const number = i < spec.labels.length ? i : DRAWING;
+    const box = make(set, 'label', {title: label, hidden: number === DRAWING});
+    const radio = make(box, 'input', {type: 'radio', name, onchange: () => onpick(number)}, {'aria-label': label});
     const canvas = make(box, 'canvas', {width: spec.size, height: spec.size}, {'aria-hidden': 'true'});
     if (number !== DRAWING) paint(canvas, images.subarray(i * length, (i + 1) * length), spec.size);
     return {number, box, radio, canvas};
@@ -140,7 +163,8 @@ function column(parent, {title, sliders, probes}, size, onmove) {  // one model:
     return [code, names.map((name, i) => {
       const label = make(set, 'label', {className: 'rbvae-slider'});
       make(label, 'span', {textContent: `${code} ${i + 1}${name && ': ' + name}`});
-      const range = make(label, 'input', {type: 'range', ...RANGE}, {'aria-label': `${title}, ${code} direction ${i + 1}${name && ', moves ' + name}`});
+      const said = `${title}, ${code} direction ${i + 1}${name && ', moves ' + name}`;
+      const range = make(label, 'input', {type: 'range', ...RANGE}, {'aria-label': said});
       range.oninput = () => onmove(code, i, +range.value);
       return range;
     })];
@@ -168,15 +192,18 @@ function numbers(parent, rows) {  // what probes read from the codes
   }
 }
 
-// A pad whose strokes become outlines, as the digits of the data are: wide in colour, then narrower in black inside.
+// A pad whose strokes become outlines, as drawn images are: wide in colour, then narrower in black inside.
 const PEN = 0.11, PAD = 192;  // width of a stroke as a share of the side; pixels of the pad
-const COLOURS = {grey: [1, 1, 1], red: [8, 1, 1], green: [1, 8, 1], blue: [1, 1, 8], yellow: [5, 5, 0], violet: [5, 0, 5], 'white (reference)': [3, 3, 3]};
+const COLOURS = {
+  'grey': [1, 1, 1], 'red': [8, 1, 1], 'green': [1, 8, 1], 'blue': [1, 1, 8], 'yellow': [5, 5, 0], 'violet': [5, 0, 5],
+  'white (reference)': [3, 3, 3],
+};
+const HELP = 'Drawing pad. Draw with the pointer; or arrow keys move the pen, space lowers or lifts it.';
 
-function drawingPad(parent, size, say, onuse) {
+function drawingPad(parent, {size, draw, target}, say, onuse) {
   const box = make(parent, 'details', {className: 'rbvae-pad'});
-  make(box, 'summary', {textContent: 'Draw a digit'});
-  const canvas = make(box, 'canvas', {width: PAD, height: PAD, tabIndex: 0}, {
-    role: 'application', 'aria-label': 'Drawing pad. Draw with the pointer; or arrow keys move the pen, space lowers or lifts it.'});
+  make(box, 'summary', {textContent: `Draw ${an(draw)}`});
+  const canvas = make(box, 'canvas', {width: PAD, height: PAD, tabIndex: 0}, {role: 'application', 'aria-label': HELP});
   const row = make(box, 'div', {className: 'rbvae-actions'});
   const colour = make(make(row, 'label', {textContent: 'Colour '}), 'select');
   for (const name of Object.keys(COLOURS)) make(colour, 'option', {textContent: name});
@@ -199,27 +226,38 @@ function drawingPad(parent, size, say, onuse) {
     const r = canvas.getBoundingClientRect();
     return [(event.clientX - r.left) / r.width, (event.clientY - r.top) / r.height];
   }
-  canvas.onpointerdown = (event) => { canvas.setPointerCapture(event.pointerId); strokes.push(pen = [cursor = point(event)]); redraw(); };
+  canvas.onpointerdown = (event) => {
+    canvas.setPointerCapture(event.pointerId);
+    strokes.push(pen = [cursor = point(event)]);
+    redraw();
+  };
   canvas.onpointermove = (event) => { if (pen && event.buttons) { pen.push(cursor = point(event)); redraw(); } };
   canvas.onpointerup = canvas.onpointercancel = () => { pen = null; redraw(); };
   canvas.onkeydown = (event) => {
     const step = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]}[event.key];
-    if (event.key === ' ') { if (pen) pen = null; else strokes.push(pen = [[...cursor]]); say(pen ? 'pen down' : 'pen up'); }
-    else if (step) { cursor = cursor.map((v, i) => Math.min(0.97, Math.max(0.03, v + step[i] / 32))); pen?.push(cursor); }
-    else return;
+    if (event.key === ' ') {
+      if (pen) pen = null; else strokes.push(pen = [[...cursor]]);
+      say(pen ? 'pen down' : 'pen up');
+    } else if (step) {
+      cursor = cursor.map((v, i) => Math.min(0.97, Math.max(0.03, v + step[i] / 32)));
+      pen?.push(cursor);
+    } else return;
     event.preventDefault();
     redraw();
   };
   canvas.onfocus = canvas.onblur = colour.onchange = width.oninput = redraw;
   function use(uses) {
-    if (!strokes.length) { say('The pad is empty: draw a digit first.'); return; }
+    if (!strokes.length) { say(`The pad is empty: draw ${an(draw)} first.`); return; }
     say('');
     onuse(picture(size, strokes, style()), uses);
   }
   const buttons = make(box, 'div', {className: 'rbvae-actions'});
   for (const [name, onclick] of Object.entries({
-    'Use it': () => use(['z_from', 'e_from']), 'Content only': () => use(['z_from']), 'Style only': () => use(['e_from']),
-    'Clear': () => { strokes = []; pen = null; redraw(); }})) make(buttons, 'button', {type: 'button', textContent: name, onclick});
+    'Use it': () => use(['z_from', 'e_from']),
+    'Content only': () => use(['z_from']),
+    [`${capital(target)} only`]: () => use(['e_from']),
+    'Clear': () => { strokes = []; pen = null; redraw(); },
+  })) make(buttons, 'button', {type: 'button', textContent: name, onclick});
   redraw();
   return box;
 }
@@ -233,8 +271,8 @@ function outline(context, side, strokes, {rgb, line}) {
     Object.assign(context, {lineWidth: width * side, strokeStyle: ink});
     for (const stroke of strokes) {
       context.beginPath();
-      context.moveTo(...stroke[0].map((v) => v * side));
-      for (const p of stroke.length > 1 ? stroke : [stroke[0], stroke[0]]) context.lineTo(...p.map((v) => v * side));
+      for (const [x, y] of stroke) context.lineTo(x * side, y * side);
+      context.lineTo(stroke.at(-1)[0] * side + 0.01, stroke.at(-1)[1] * side);  // lines of no length are not drawn
       context.stroke();
     }
   }

@@ -1,5 +1,6 @@
-// The explorer on a page without a kernel: this script answers the front-end's requests with the networks in network.js.
-// `<div id="live"><img ...></div>` holds a picture until everything is here; files are fetched from this script's folder.
+// The explorer on a page without a kernel: this script answers the front-end's requests with the networks in
+// network.js. `<div id="live"><img ...></div>` holds a picture until everything is here; files are fetched from this
+// script's folder.
 const here = (name) => new URL(name, import.meta.url);
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const floats = (text) => new Float32Array(bytes(text).buffer);
@@ -17,17 +18,24 @@ function normal(seed) {  // a stream of standard normal numbers: mulberry32, the
 
 // One model: codes of the images (the drawing's by `encode`), directions, and the picture that a request asks for.
 async function side({files, codes, directions}, {encoders, generator, load}) {
-  const file = await load(here(`${files}-decoder.safetensors`)), decode = generator(file), e_ref = file.tensors.e_ref.data;
+  const file = await load(here(`${files}-decoder.safetensors`));
+  const decode = generator(file), e_ref = file.tensors.e_ref?.data;
   const known = Object.fromEntries(Object.entries(codes).map(([c, text]) => [c, floats(text)]));
-  const ways = Object.fromEntries(Object.entries(directions).map(([c, d]) => [c, {mean: floats(d.mean), basis: floats(d.basis)}]));
+  const way = ([c, {mean, basis}]) => [c, {mean: floats(mean), basis: floats(basis)}];
+  const ways = Object.fromEntries(Object.entries(directions).map(way));
   let drawn = null, encode = null;
   function code(c, request, moves) {
     const {mean, basis} = ways[c], n = mean.length, out = new Float32Array(n);
     const add = (i, by) => { for (let j = 0; j < n; j++) out[j] += by * basis[i * n + j]; };
     const from = request[`${c}_from`];
-    if (request[c] === 'ref') out.set(e_ref);
-    else if (request[c] === 'drawn') { out.set(mean); const draw = normal(2 * request.seed + (c === 'z')); for (let i = 0; i < n; i++) add(i, draw()); }
-    else out.set(from === DRAWING ? drawn[c] : known[c].subarray(from * n, (from + 1) * n));
+    if (request[c] === 'ref') {
+      if (!e_ref) throw new Error('expected a model with e_ref, got none');
+      out.set(e_ref);
+    } else if (request[c] === 'drawn') {
+      const draw = normal(2 * request.seed + (c === 'z'));
+      out.set(mean);
+      for (let i = 0; i < n; i++) add(i, draw());
+    } else out.set(from === DRAWING ? drawn[c] : known[c].subarray(from * n, (from + 1) * n));
     moves.forEach((by, i) => add(i, by));
     return out;
   }
@@ -39,8 +47,10 @@ async function side({files, codes, directions}, {encoders, generator, load}) {
       drawn = encode(image);
     },
     picture(request, moves) {  // RGB bytes, pixel by pixel
-      const image = decode({z: code('z', request, moves.z), e: code('e', request, moves.e)}), plane = image.length / 3, rgb = new Uint8Array(image.length);
-      for (let i = 0; i < plane; i++) for (let c = 0; c < 3; c++) rgb[3 * i + c] = Math.round(Math.min(255, Math.max(0, (image[c * plane + i] + 1) * 127.5)));
+      const image = decode({z: code('z', request, moves.z), e: code('e', request, moves.e)});
+      const plane = image.length / 3, rgb = new Uint8Array(image.length);
+      const byte = (value) => Math.round(Math.min(255, Math.max(0, (value + 1) * 127.5)));
+      for (let i = 0; i < plane; i++) for (let c = 0; c < 3; c++) rgb[3 * i + c] = byte(image[c * plane + i]);
       return rgb;
     },
   };
@@ -76,10 +86,13 @@ class Page {
 }
 
 async function start(root) {
-  const [{default: front}, network, answer] = await Promise.all([import('./explorer.js'), import('./network.js'), fetch(here('live.json'))]);
+  const parts = [import('./explorer.js'), import('./network.js'), fetch(here('live.json'))];
+  const [{default: front}, network, answer] = await Promise.all(parts);
   if (!answer.ok) throw new Error(`live.json could not be fetched (${answer.status})`);
-  const {spec, images, models} = await answer.json(), sides = await Promise.all(models.map((one) => side(one, network)));
-  const model = new Page({spec, images: new DataView(bytes(images).buffer), frames: new DataView(new ArrayBuffer(0)), message: ''}, sides);
+  const {spec, images, models} = await answer.json();
+  const sides = await Promise.all(models.map((one) => side(one, network)));
+  const frames = new DataView(new ArrayBuffer(0));
+  const model = new Page({spec, images: new DataView(bytes(images).buffer), frames, message: ''}, sides);
   document.head.append(Object.assign(document.createElement('link'), {rel: 'stylesheet', href: here('explorer.css')}));
   root.replaceChildren();
   front.render({model, el: root});
@@ -88,8 +101,11 @@ async function start(root) {
 
 const root = document.getElementById('live');
 if (root) {
-  const status = Object.assign(document.createElement('p'), {role: 'status', textContent: 'The models are being loaded …'});
+  const status = document.createElement('p');
+  const say = (sentence) => { status.textContent = sentence; };
+  status.setAttribute('role', 'status');
+  say('The models are being loaded …');
   root.append(status);
   start(root).then((model) => { root.live = model; })
-    .catch((error) => { status.textContent = `The picture stays as it is: ${error.message}; reload the page to try again.`; });
+    .catch((error) => say(`The picture stays as it is: ${error.message}; reload the page to try again.`));
 }
