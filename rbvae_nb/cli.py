@@ -62,7 +62,7 @@ def probe_table(models: dict[str, Method], data: Experiment):  # DataFrame: (mod
 # %% ../nbs/16_cli.ipynb #8a7caa74
 def demo(
     out: str | Path = 'rbvae-demo',  # folder for everything that is written
-    data: str = 'digit_styles',  # experiment: digit_styles (or digit_styles:mnist, digit_styles:FOLDER), turned_shapes
+    data: str = 'digit_styles',  # experiment, such as digit_styles, digit_styles:mnist (or :FOLDER), turned_shapes
     pretrained: bool = False,  # load the weights inside the package instead of training
     seed: int = 0,  # of initial weights and training
     steps: Annotated[int | None, dict(type=int)] = None,  # of each training, instead of the preset's own

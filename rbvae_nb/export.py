@@ -182,7 +182,7 @@ def export_onnx(
 def export(
     weights: str | Path,  # weight file, checkpoint of a training, or the name of a model inside the package
     out: str | Path = 'rbvae-export',  # folder
-    onnx: bool = False,  # ONNX files too
+    onnx: bool = False,  # ONNX files too; needs pip install "rbvae-nb[onnx]"
 ):
     "Write the files for the web, network.js and, if asked, ONNX into `out`; say how large they are and how exact."
     if onnx: require_onnx()

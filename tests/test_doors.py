@@ -128,6 +128,15 @@ def test_weights_of_the_package_are_for_digits(capsys):
     assert "expected 'digit_styles' with --pretrained" in capsys.readouterr().err
 
 
+def test_the_command_itself(capsys):
+    assert cli.main([]) == cli.main(['--help']) == 0 and capsys.readouterr().out.count('usage: rbvae') == 2
+    assert cli.main(['tabel']) == 2
+    assert capsys.readouterr().err == "rbvae: expected one of the commands demo, table, export, got 'tabel'\n"
+    for command in cli.COMMANDS:
+        with pytest.raises(SystemExit, match='0'): cli.main([command, '--help'])
+    assert 'pip install "rbvae-nb[onnx]"' in capsys.readouterr().out
+
+
 # The public face
 
 def test_everything_public_is_there():
