@@ -6,7 +6,8 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/attributes.html.md"""
 
 # %% auto #0
 __all__ = ['Scores', 'AttributeClassifier', 'new_classifier', 'save_classifier', 'load_classifier', 'classifier_loss',
-           'train_classifier', 'classifier_for', 'partners', 'swap', 'classified', 'swap_scores', 'swap_bounds']
+           'train_classifier', 'classifier_for', 'check_classifier', 'partners', 'swap', 'classified', 'swap_scores',
+           'swap_bounds']
 
 # %% ../nbs/07a_attributes.ipynb #57a29ce8
 from pathlib import Path
@@ -106,12 +107,13 @@ def train_classifier(
     steps: int = 10_000, batch_size: int = 128, lr: float = 2e-3,  # AdamW with one cycle of the learning rate
     seed: int = 0,
     device: str = 'auto',
+    image_size: int = 32,  # that the classifier looks at
 ) -> AttributeClassifier:  # on the CPU, in evaluation mode
     "Train an attribute classifier on images with their labels."
     place = pick_device(device)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        classifier = new_classifier(split).to(place).to(memory_format=torch.channels_last)
+        classifier = new_classifier(split, image_size).to(place).to(memory_format=torch.channels_last)
         optimizer = torch.optim.AdamW(classifier.parameters(), lr)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps)
         labels, factors = _numbered(split, classifier)
@@ -135,19 +137,22 @@ def classifier_for(
     steps: int = 600,  # of that training
 ) -> AttributeClassifier:  # raises ValueError for an experiment without splits
     "The attribute classifier of an experiment, from the package or trained on its split for fitting."
+    fit, _ = data.splits()
     if data.classifier:
-        return load_classifier(Path(str(resources.files('rbvae_nb') / 'weights' / f'{data.classifier}.safetensors')))
+        packaged = Path(str(resources.files('rbvae_nb') / 'weights' / f'{data.classifier}.safetensors'))
+        return check_classifier(load_classifier(packaged), fit)
     kept = Path(folder) / 'classifier.safetensors' if folder else None
-    if kept and kept.exists(): return _fitting(load_classifier(kept), data.splits()[0], kept)
-    classifier = train_classifier(data.splits()[0], steps)
+    if kept and kept.exists(): return check_classifier(load_classifier(kept), fit)
+    print(f'training an attribute classifier for {data.name or "these images"}: {steps} steps', flush=True)
+    classifier = train_classifier(fit, steps)
     if kept: save_classifier(classifier, kept)
     return classifier
 
-def _fitting(classifier: AttributeClassifier, split: Split, path: Path) -> AttributeClassifier:
-    "The classifier, if it is one for the names and classes of a split; raises ValueError."
+def check_classifier(classifier: AttributeClassifier, split: Split) -> AttributeClassifier:
+    "The same classifier, if it is one for the names and classes of a split; raises ValueError."
     ours, theirs = ((c.labels, c.factors) for c in (new_classifier(split), classifier))
     if ours != theirs:
-        raise ValueError(f'expected a classifier of {ours} in {str(path)!r}, got one of {theirs}; take another folder')
+        raise ValueError(f'expected a classifier of {ours}, got one of {theirs}; train one, or take another folder')
     return classifier
 
 # %% ../nbs/07a_attributes.ipynb #571f418f

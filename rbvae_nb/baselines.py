@@ -156,7 +156,7 @@ class SVAE(VAE):
                                            dropout=dropout)
 
     def losses(self, x_u: Tensor, x_r: Tensor | None = None, elapsed: float = 1.) -> Losses:
-        "βJ and two reconstruction errors for the model, the logistic loss for the discriminator; `x_r` is not used."
+        "For the model βJ and two reconstruction errors, for the discriminator its logistic loss; `x_r` is not used."
         q, z_hat = self.posteriors(x_u)['z'], torch.randn(len(x_u), self.dim_z, device=x_u.device)
         z = q.sample()
         x_rec, x_hat = self.generator(torch.cat([z, z_hat])).chunk(2)
@@ -210,7 +210,7 @@ class Mathieu(RbVAE):
         return real, fake
 
     def losses(self, x_u: Tensor, x_r: Tensor, elapsed: float = 1.) -> Losses:
-        "(i) to (iii), the KL and the adversarial loss for the model, the logistic loss for the discriminator."
+        "Terms (i) to (iii), the KL and the adversarial loss for the model, the logistic loss for the discriminator."
         n, x = len(x_u), torch.cat([x_u, x_r])
         if n < 2: raise ValueError(f'expected at least two images of each set, to exchange codes between them, got {n}')
         q, e = Posterior(*self.encoder_z(x)), self.encoder_e(x)[0]

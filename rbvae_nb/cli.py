@@ -73,7 +73,7 @@ def demo(
     pick_device(device)
     if pretrained: _check_pretrained(out, data)
     _check_writable(out)
-    experiment = make(image_size=32)
+    experiment = make(image_size=RbVAE.preset_arguments()['image_size'])
     test = experiment.splits()[1]
     if pretrained: models = {method.name: load(method.name) for method in PAIR}
     else: models = trained_models(experiment, out, seed, steps, device)

@@ -35,6 +35,8 @@ class Split:
     def __post_init__(self):
         "Check that everything is there, once for each image; raises TypeError or ValueError."
         check_range(check_images(self.images), 'split')
+        if not isinstance(self.factors, dict):
+            raise TypeError(f'expected target factors as a dict of names and arrays, got {type(self.factors).__name__}')
         if not self.factors: raise ValueError('expected at least one target factor, got none')
         for name, values in {**self.factors, self.identity: self.labels}.items():
             _check_values(name, values, len(self.images))
@@ -109,7 +111,9 @@ class Experiment:
 
 def _description(split: Split) -> dict[str, Any]:
     "What two splits of one experiment have in common."
-    return dict(numbers=split.numbers, classes=split.classes, target=split.target, identity=split.identity)
+    kinds = {'f': 'number', 'U': 'text'}
+    named = {name: kinds.get(values.dtype.kind, 'integer') for name, values in split.factors.items()}
+    return named | {split.identity: kinds.get(split.labels.dtype.kind, 'integer'), 'target': split.target}
 
 def check_varies(split: Split):
     "Raise ValueError for a factor, or an identity, of which a split has one value only."

@@ -1,4 +1,4 @@
-"""Move the codes of two models by hand, side by side on the same digit: one obeys, the other does not
+"""Move the codes of two models by hand, side by side on the same image: one obeys, the other does not
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/explorer.html.md"""
 
@@ -25,7 +25,7 @@ import torch
 import traitlets
 from torch import Tensor
 
-from .attributes import AttributeClassifier, classifier_for
+from .attributes import AttributeClassifier, check_classifier, classifier_for
 from .experiments import Experiment, Split
 from .images import ImageGrid, ImageSets, check_images, show_grids, to_bytes
 from .methods import Method, load
@@ -179,7 +179,8 @@ def probe_numbers(
     data: Experiment,  # with splits
 ) -> list[tuple[str, str, str]]:  # what, value, chance
     "Errors of the target and correct identities, read from **e** and from **z**."
-    table, (fit, _), rows = probe(model, data), data.splits(), []
+    table, rows = probe(model, data), []
+    fit, _ = data.splits()
     for what, form in ((fit.target, '{:.3f}'), (fit.identity, '{:.0%}')):
         chance = form.format(table[what]['chance'])
         rows += [(f'{what} from {code}', form.format(table[what][code]), chance) for code in ('e', 'z')]
@@ -204,7 +205,8 @@ def with_names(
 ) -> Setting:  # raises ValueError for a classifier without an experiment
     "The same setting, with what an experiment knows of its images."
     if isinstance(data, Experiment) and data.test is not None:
-        name = partial(what_moves, classifier or classifier_for(data), data.test.identity)
+        reads = check_classifier(classifier, data.test) if classifier else classifier_for(data)
+        name = partial(what_moves, reads, data.test.identity)
         draw = data.test.identity if data.drawn else ''
         return setting._replace(data=data, name=name, target=data.test.target, draw=draw)
     if classifier is not None:

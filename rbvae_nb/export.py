@@ -89,7 +89,8 @@ def export_web(
     folder: str | Path,
 ) -> Exported:
     "Write a decoder and an encoder in float16 for network.js, NAME-decoder.safetensors and so on; read back, compared."
-    half, about, paths = rounded(model), dict(method=model.name, arguments=model.arguments), []
+    half, paths = rounded(model), []
+    about = dict(method=model.name, arguments=model.arguments)
     for part, tensors in split_tensors(half).items():
         path = Path(folder) / f'{model.name}-{part}.safetensors'
         paths.append(save_tensors(path, {name: value.half() for name, value in tensors.items()}, about))

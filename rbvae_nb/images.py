@@ -40,7 +40,8 @@ def check_images(
     side = image_size or (images.shape[-1] if images.ndim else 0)
     if images.ndim != 4 or images.shape[1] != 3 or images.shape[2:] != (side, side):
         wanted = f'(N, 3, {image_size or "H"}, {image_size or "H"})'
-        raise ValueError(f'expected images of shape {wanted}, got {tuple(images.shape)}')
+        remedy = '; repeat the one channel three times' if images.ndim == 4 and images.shape[1] == 1 else ''
+        raise ValueError(f'expected images of shape {wanted}, got {tuple(images.shape)}{remedy}')
     if images.dtype == torch.uint8: return images
     if not images.is_floating_point(): raise TypeError(f'expected uint8 or float images, got {images.dtype}')
     if not images.isfinite().all():
@@ -57,7 +58,7 @@ def _item(images: Dataset, i: int, image_size: int | None = None) -> Tensor:  # 
     if isinstance(item, tuple | list): item = item[0]
     if not isinstance(item, Tensor):
         raise TypeError(f'expected a data set whose items are tensors (3, H, H), got {type(item).__name__}; '
-                        "torchvision's PILToTensor makes them")
+                        "torchvision's PILToTensor and torch.from_numpy make them")
     return check_images(item[None], image_size)[0]
 
 def take(
@@ -196,7 +197,8 @@ def show_grids(
     labelled = [bool(grid.rows) and (i == 0 or grid.rows != grids[i - 1].rows) for i, grid in enumerate(grids)]
     widths = [sheet.shape[1] * inch + label * named for sheet, named in zip(sheets, labelled)]
     width, height = sum(widths) + gap * (len(grids) - 1), head + max(len(sheet) for sheet in sheets) * inch
-    fig, right = new_figure(width, height), -gap
+    fig = new_figure(width, height)
+    right = -gap
     for grid, sheet, named, span in zip(grids, sheets, labelled, widths):
         left, right = right + gap + label * named, right + gap + span
         tall = len(sheet) * inch

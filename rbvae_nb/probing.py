@@ -187,8 +187,8 @@ def best_split(
     order = np.argsort(explained(code, one_hot(split.labels)) - explained(code, factor_columns(split)))
     first, second = np.array_split(np.arange(len(split)), 2)
     def score(cut: int) -> float:
-        parts = {'e': code[:, order[:cut]], 'z': code[:, order[cut:]]}
-        fit_codes, test_codes = ({name: values[rows] for name, values in parts.items()} for rows in (first, second))
+        e, z = code[:, order[:cut]], code[:, order[cut:]]
+        fit_codes, test_codes = dict(e=e[first], z=z[first]), dict(e=e[second], z=z[second])
         return combined_score(bootstrap(scores(fit_codes, split.rows(first), test_codes, split.rows(second)), n=0))[0]
     cuts = np.unique(np.linspace(1, dims - 1, 10).astype(int))  # ten are enough, and take seconds
     return np.isin(np.arange(dims), order[:max(cuts, key=score)])
@@ -201,6 +201,8 @@ def probe(
 ):  # DataFrame: rows codes and 'chance'; columns factors, target, target ±, identity, identity ± by their names
     "Probes for the target (mean errors) and the identity (accuracy) from every code of a model."
     import pandas as pd
+    if not isinstance(data, Experiment):
+        raise TypeError(f'expected an Experiment to probe on, got {type(data).__name__}; give one with splits')
     fit, test = data.splits()
     draws = bootstrap(scores(encode_split(model, fit), fit, encode_split(model, test), test, nonlinear))
     rows: dict[str, dict[str, float]] = {}

@@ -119,5 +119,10 @@ def compare(
     rows: tuple[str, ...] = ('input', 'reconstruction', 'z with e_ref', 'the same e', 'e of the left one'),
 ):  # a matplotlib Figure
     "The telling rows of `pictures`, one column of pictures for each model."
-    drawn = {m.title: m.pictures(images) for m in models}
-    return show_columns({title: {r: p[r] for r in rows} for title, p in drawn.items()}, n=len(images))
+    columns = {}
+    for model in models:
+        pictures = model.pictures(images)
+        if missing := [row for row in rows if row not in pictures]:
+            raise ValueError(f'expected models with the pictures {rows}, got no {missing[0]!r} of {model.title}')
+        columns[model.title] = {row: pictures[row] for row in rows}
+    return show_columns(columns, n=len(images))

@@ -16,7 +16,7 @@ from fastcore.meta import delegates
 from torch import Tensor
 
 from .divergences import batch_entropy, logistic_loss, symmetric_kl
-from .methods import METHODS, RECIPES, Losses, Posterior, check_share, pyramid_log_density
+from .methods import METHODS, RECIPES, Losses, Posterior, check_shares, pyramid_log_density
 from .networks import SIZES, Discriminator
 from .rbvae import RbVAE
 
@@ -99,14 +99,15 @@ class SRbVAE(RbVAE):
     ):
         super().__init__(laplace_scale=laplace_scale, **kwargs)
         store_attr()
-        for name in ('pretraining', 'ramp'): check_share(name, getattr(self, name))
+        check_shares('pretraining', 'ramp', dict(pretraining=pretraining, ramp=ramp))
         def sees(*dims: int) -> Discriminator:
             return Discriminator(self.image_size, dims, self.channels, self.n_convs, self.patch, dropout=dropout)
         self.discriminator_u, self.discriminator_r = sees(self.dim_z, self.dim_e), sees(self.dim_z)
 
     def losses(self, x_u: Tensor, x_r: Tensor, elapsed: float = 1.) -> Losses:
         "The six losses (a to f) for the model, the logistic loss for the discriminators."
-        t, (q, posteriors) = self.share(elapsed), self.sample_q(x_u, x_r)
+        t = self.share(elapsed)
+        q, posteriors = self.sample_q(x_u, x_r)
         terms, objectives = self.image_terms(q, posteriors, self.scale_at(t)), {}
         if t > 0:
             p, z = self.sample_p(q)
@@ -150,7 +151,7 @@ def log_ratios(self: SRbVAE, joint: Joint) -> tuple[Tensor, Tensor]:
 
 @patch
 def ratio_terms(self: SRbVAE, q: Joint, p: Joint) -> dict[str, Tensor]:
-    "(a), (b), and the discriminators' own loss."
+    "The adversarial terms (a) and (b), and the discriminators' own loss."
     d_u, d_r = self.log_ratios(Joint(*(torch.cat(parts) for parts in zip(q, p))))
     (u_q, u_p), (r_q, r_p) = d_u.chunk(2), d_r.chunk(2)
     return {
@@ -162,7 +163,7 @@ def ratio_terms(self: SRbVAE, q: Joint, p: Joint) -> dict[str, Tensor]:
 # %% ../nbs/09_srbvae.ipynb #126a32c5
 @patch
 def image_terms(self: SRbVAE, q: Joint, posteriors: dict[str, Posterior], scale: float) -> dict[str, Tensor]:
-    "(c), (d), the KL terms of Eq. 3, and the anchor."
+    "The reconstruction errors (c) and (d), the KL terms of Eq. 3, and the anchor."
     n, (x_u, x_r) = len(q.x_u), self.generate(q.z_u, q.e_u, q.z_r)
     at_reference = Posterior(*(t[n:] for t in posteriors['e']))
     return {
@@ -175,7 +176,7 @@ def image_terms(self: SRbVAE, q: Joint, posteriors: dict[str, Posterior], scale:
 # %% ../nbs/09_srbvae.ipynb #9afaa445
 @patch
 def code_terms(self: SRbVAE, p: Joint, z: tuple[Tensor, Tensor], q: Joint) -> dict[str, Tensor]:
-    "(e), (f): the codes of generated images, read back; and the entropy of the inferred codes among them."
+    "The errors (e) and (f) of codes read back from generated images; and the entropy of the inferred codes."
     x_u, x_r = (scale_gradient(x, self.code_gradient) for x in (p.x_u, p.x_r))
     z_u, z_r = (-Posterior(*self.encoder_z(torch.cat([x_u, x_r]))).log_density(torch.cat(z))).chunk(2)
     e_u = -Posterior(*self.encoder_e(x_u)).log_density(p.e_u)

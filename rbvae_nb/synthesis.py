@@ -1,4 +1,4 @@
-"""Giving an image another style, giving its style to others, inventing images, and walking from one to the next
+"""Giving an image another style, giving its style to others, sampling images, and walking from one to the next
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/synthesis.html.md"""
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .files import load_tensors, save_tensors
 from .images import ImageSets, new_figure, show_rows
-from .methods import Method, check_share
+from .methods import Method, check_shares
 
 # %% ../nbs/06_training.ipynb #5375c7b9
 def gradient_step(
@@ -235,7 +235,7 @@ def _check_recipe(steps: int, batch_size: int, shares: dict[str, float]):
     "Refuse numbers that make no training."
     if steps < 1 or batch_size < 1:
         raise ValueError(f'expected steps and batch_size of at least 1, got {steps} and {batch_size}')
-    for name, share in shares.items(): check_share(name, share)
+    check_shares('warmup', 'decay', shares)
 
 # %% ../nbs/06_training.ipynb #724b4fc5
 class Saving:
@@ -276,7 +276,8 @@ def _loop(run: Run, saving: Saving, log_every: int, progress: bool, callback: Ca
     "Advance to the last step; record, draw and save on the way."
     from tqdm.auto import tqdm
     steps, watch = run.recipe['steps'], run.model.watch
-    bar = tqdm(total=steps, initial=run.step, desc=run.model.name, disable=not progress, mininterval=.5)
+    hidden: dict[str, Any] = {} if progress else dict(disable=True)  # or as the variable TQDM_DISABLE says
+    bar = tqdm(total=steps, initial=run.step, desc=run.model.name, mininterval=.5, **hidden)
     start = time.perf_counter() - (run.history[-1]['seconds'] if run.history else 0)
     run.model.train()
     with bar, _deferred_interrupt() as interrupted:

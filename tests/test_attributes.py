@@ -86,5 +86,5 @@ def test_an_experiment_keeps_the_classifier_it_had_to_train(tmp_path: Path):
 ], ids=['other factors', 'other classes'])
 def test_a_classifier_of_another_experiment_is_refused(tmp_path: Path, other: Split):
     classifier_for(experiment(), tmp_path, steps=1)
-    with pytest.raises(ValueError, match='^expected a classifier of .*, got .*; choose another folder'):
+    with pytest.raises(ValueError, match='^expected a classifier of .*, got .*; train one, or take another folder'):
         classifier_for(experiment(other), tmp_path)

@@ -1,13 +1,15 @@
 """What an experiment must be: anything else is refused in one sentence, with what was expected and what came."""
+import dataclasses
 import json
 import re
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rbvae_nb.attributes import classifier_for, load_classifier
+from rbvae_nb.attributes import check_classifier, classifier_for, load_classifier
 from rbvae_nb.experiments import Experiment, Split, find_experiment
 from rbvae_nb.images import ImageSets
 from rbvae_nb.methods import METHODS, load
@@ -150,3 +152,13 @@ def test_files_of_an_older_version(tmp_path):
     for read in (load, load_classifier): refused(says, read, file)
     refused(says, train, VAE(), SETS, steps=2, batch_size=2, device='cpu', out=tmp_path, progress=False)
     assert file.read_bytes() == before and [*tmp_path.iterdir()] == [file]
+
+
+def test_classes_of_one_kind_in_both_splits():
+    numbered = dataclasses.replace(split(), labels=np.arange(8) % 2)
+    refused('splits with the same factors and names', Experiment, SETS, split(), numbered)
+
+
+def test_a_classifier_of_other_data_is_refused():
+    digits = load_classifier(files('rbvae_nb') / 'weights' / 'digits-classifier.safetensors')
+    refused('a classifier of .*Ada.*, got one of', check_classifier, digits, split())

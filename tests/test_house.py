@@ -91,6 +91,16 @@ def test_exported_lines_fit_120_columns():
     assert long == [], 'break these lines'
 
 
+@pytest.mark.parametrize('command', [['ruff', 'check'], ['mypy']], ids=' '.join)
+def test_code_is_clean(command: list[str], tmp_path: Path):
+    """No mistakes that a linter sees, in code or notebooks; annotations that do not contradict the code."""
+    pytest.importorskip(command[0], reason=f'{command[0]} is not installed')
+    if sys.version_info < (3, 11): pytest.skip('the annotations of older libraries differ')
+    env = os.environ | {'RUFF_NO_CACHE': 'true', 'MYPY_CACHE_DIR': str(tmp_path)}
+    run = subprocess.run([sys.executable, '-m', *command], cwd=ROOT, env=env, capture_output=True, encoding='utf-8')
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 def test_readme_matches_index():
     made = runpy.run_path(str(ROOT / 'nbs/publish/readme.py'))['readme']()
     assert (ROOT / 'README.md').read_text(encoding='utf-8') == made, 'run `python nbs/publish/readme.py`'
@@ -114,6 +124,14 @@ def test_package_import_is_instant():
     """`import rbvae_nb` alone is the version and nothing more."""
     loaded = python('import sys, rbvae_nb; print(*sys.modules)').split()
     assert not {'torch', 'numpy', *HEAVY} & set(loaded)
+
+
+def test_every_weight_file_has_a_card():
+    """Which says how it was made."""
+    weights = sorted((PACKAGE / 'weights').glob('*.safetensors'))
+    assert len(weights) >= 3
+    for path in weights:
+        assert '**Made by**: `python nbs/measure/' in path.with_suffix('.md').read_text(encoding='utf-8')
 
 
 # The built package

@@ -11,7 +11,7 @@ from rbvae_nb.images import ImageSets
 from rbvae_nb.methods import METHODS, Method, load, player_of
 from rbvae_nb.networks import Discriminator
 from rbvae_nb.srbvae import SRbVAE
-from rbvae_nb.training import Run, alternating_step, gradient_step
+from rbvae_nb.training import Run, alternating_step, gradient_step, train
 
 each_method = pytest.mark.parametrize('method', METHODS.all().values(), ids=METHODS.all())
 adversarial = [method for method in METHODS.all().values() if 'discriminator' in method().players()]
@@ -222,3 +222,33 @@ def test_sign_of_algorithm_1():
                 better += 1
                 assert symmetric_kl(d_q, d_p) > 0
     assert better >= 6
+
+
+def noise() -> ImageSets:
+    draw = torch.Generator().manual_seed(0)
+    return ImageSets(*(torch.randint(0, 256, (8, 3, 32, 32), generator=draw, dtype=torch.uint8) for _ in range(2)))
+
+
+def test_training_goes_on_from_a_released_model(tmp_path):
+    """With its discriminators, and without another pretraining: the whole objective from the first step on."""
+    model = SRbVAE.preset('small')[0]
+    model.save(tmp_path / 'released', discriminators=True)
+    again = load(tmp_path / 'released', pretraining=0., ramp=0.)
+    assert all(a.equal(b) for a, b in zip(model.parameters(), again.parameters()))
+    before = copy.deepcopy(again)
+    history = train(again, noise(), steps=2, batch_size=4, log_every=1, device='cpu', progress=False)
+    assert 'adversarial_u' in history[0] and 'discriminator_u' in changed(before, again)
+    with pytest.raises(ValueError, match='do not fit .*pretrainig'): load(tmp_path / 'released', pretrainig=0.)
+
+
+def test_phases_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match='pretraining and ramp to fit into the training, got 1.4 of it'):
+        SRbVAE(pretraining=.9, ramp=.5)
+    with pytest.raises(ValueError, match='warmup and decay to fit'):
+        train(SRbVAE(), noise(), steps=2, warmup=.6, decay=.6)
+
+
+def test_a_method_that_does_not_store_its_arguments_says_so():
+    class Forgetful(Method):
+        def __init__(self, dim_z: int = 4): super().__init__()
+    with pytest.raises(TypeError, match='Forgetful to store its arguments, got no dim_z'): Forgetful().save('never')

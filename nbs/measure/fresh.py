@@ -30,8 +30,8 @@ def probed(model: Method, fit: Split, test: Split) -> Iterator[dict]:
     """A row for each code, and one for chance."""
     draws = bootstrap(scores(encode_split(model, fit), fit, encode_split(model, test), test))
     for code in (*model.codes, 'chance'):
-        yield {'code': code, 'images': len(test), test.target: draws[code, 'target'][0],
-               test.identity: draws[code, 'identity'][0], 'score': combined_score(draws)[0]}
+        yield {'code': code, 'images': len(test), 'target': draws[code, 'target'][0],
+               'identity': draws[code, 'identity'][0], 'score': combined_score(draws)[0]}
 
 
 def main(mnist: str, sweep: str, out: str) -> None:
