@@ -126,7 +126,7 @@ def test_no_raw_formula_is_left(seen):
 
 def test_signatures_name_classes_as_readers_do(seen):
     assert [name for name, page in seen.items() if '__main__.' in page['text']] == []
-    assert '| ImageGrid' in seen['synthesis.html']['text']
+    assert 'Split | None' in seen['experiments.html']['text']
 
 
 def test_nothing_of_the_machine_is_told(site):
