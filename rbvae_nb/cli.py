@@ -84,6 +84,7 @@ def demo(
         for name, model in models.items(): model.save(out / f'{name}.safetensors')
     print(_report(table, experiment, out))
 
+# %% ../nbs/16_cli.ipynb #9f876fa4
 def _check_pretrained(out: Path, data: str):
     "Refuse to mix weights of the package with other data, or with a folder of trainings."
     if data != 'digit_styles':

@@ -186,6 +186,7 @@ def styled_split(
     images = styled_images(digits, style, image_size)
     return Split(images, factor_values(style), labels, target='style', identity='digit')
 
+# %% ../nbs/02b_digits.ipynb #f4c401eb
 @EXPERIMENTS.add
 def digit_styles(
     image_size: int = 32,  # pixels: 64 (paper) or 32 (small)

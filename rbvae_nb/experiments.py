@@ -109,6 +109,7 @@ class Experiment:
                              'give fit= and test= splits with named factors and labels')
         return self.fit, self.test
 
+# %% ../nbs/02a_experiments.ipynb #d3efa15f
 def _description(split: Split) -> dict[str, Any]:
     "What two splits of one experiment have in common."
     kinds = {'f': 'number', 'U': 'text'}
@@ -135,6 +136,8 @@ class Registry(dict[str, Any]):
 
     def add(self, thing):
         "Decorator: add a class under its `name`, or a function under its own; what had the name before is replaced."
+        if isinstance(thing, type) and not vars(thing).get('name'):
+            raise ValueError(f'expected {thing.__name__} with a name of its own, got none; it would replace another')
         self[getattr(thing, 'name', None) or thing.__name__] = thing
         return thing
 

@@ -151,6 +151,7 @@ class Sweep:
         experiment = cached_experiment(self.data, image_size)
         return experiment, cached_classifier(experiment, Path(self.out))
 
+# %% ../nbs/11_sweep.ipynb #85cfeb98
 def cached_experiment(data: str, image_size: int) -> Experiment:
     "An experiment by its name, made once in a process (and again if another function takes the name)."
     find_experiment(data)  # a sentence for what is not there

@@ -184,6 +184,7 @@ def figure(
     _draw_scores(bars, rows, measure)
     return fig
 
+# %% ../nbs/11a_table.ipynb #00b077d1
 def _draw_codes(plane, rows, chance, data: Experiment, factor: str, measure: str):
     "Each code as a point with error bars, and chance as dotted lines."
     fit, _ = data.splits()

@@ -225,6 +225,7 @@ def train(
     finally: model.eval()
     return run.history
 
+# %% ../nbs/06_training.ipynb #af4b1700
 def _pick_dtype(dtype: str, device: torch.device) -> str:
     "'bfloat16' or 'float32'."
     if dtype not in ('auto', 'bfloat16', 'float32'):
