@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from fastcore.meta import delegates
 from torch import Tensor
 
-from .divergences import logistic_loss, symmetric_kl
+from .divergences import logistic_loss
 from .methods import METHODS, RECIPES, Losses, Posterior
 from .networks import SIZES, Discriminator
 from .rbvae import RbVAE
-from .srbvae import mix_with_aggregate
+from .srbvae import contest, mix_with_aggregate
 from .vae import VAE
 
 # %% ../nbs/10_baselines.ipynb #d788bf89
@@ -157,15 +157,15 @@ class SVAE(VAE):
 
     def losses(self, x_u: Tensor, x_r: Tensor | None = None, elapsed: float = 1.) -> Losses:
         "For the model βJ and two reconstruction errors, for the discriminator its logistic loss; `x_r` is not used."
-        q, z_hat = self.posteriors(x_u)['z'], torch.randn(len(x_u), self.dim_z, device=x_u.device)
-        z = q.sample()
+        q = self.posteriors(x_u)['z']
+        z_hat, z = torch.randn_like(q.mean), q.sample()
         x_rec, x_hat = self.generator(torch.cat([z, z_hat])).chunk(2)
-        d_q, d_p = self.discriminator(torch.cat([x_u, x_hat]), torch.cat([z, z_hat])).chunk(2)
+        j, loss = contest(self.discriminator, (x_u, z), (x_hat, z_hat), self.fast)
         terms = {
-            'adversarial': symmetric_kl(d_q, d_p),
+            'adversarial': j,
             'reconstruction': self.reconstruction(x_u, x_rec),
             'latent': -self.posteriors(x_hat)['z'].log_density(z_hat).mean(),
-            'discriminator': logistic_loss(d_q, d_p),
+            'discriminator': loss,
         }
         model = self.beta * terms['adversarial'] + terms['reconstruction'] + terms['latent']
         return {'model': model, 'discriminator': terms['discriminator']}, terms

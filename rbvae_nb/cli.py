@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from fastcore.script import anno_parser
 
 from . import __version__
+from .bench import bench
 from .experiments import Experiment, find_experiment
 from .export import export
 from .files import write_whole
@@ -117,6 +118,7 @@ COMMANDS: dict[str, tuple[Callable, Callable]] = {  # what is called, and whose 
     'demo': (demo, demo),
     'table': (table, run_table),
     'export': (export, export),
+    'bench': (bench, bench),
 }
 
 def parser_of(command: str) -> ArgumentParser:

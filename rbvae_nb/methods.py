@@ -59,6 +59,7 @@ def pyramid_log_density(
 class Autoencoder(nn.Module):
     "Images to named codes and back, on whatever device the weights are."
     codes: ClassVar[tuple[str, ...]] = ()
+    fast: bool = True  # layers and players computed together where they can be; `networks.plain` turns it off
     batch_size: ClassVar[int] = 500  # images that pass through the networks at once in `encode` and `decode`
     image_size: int
     generator: nn.Module

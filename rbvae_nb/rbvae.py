@@ -60,18 +60,21 @@ class RbVAE(Method):
 
     def posteriors(self, x: Tensor) -> dict[str, Posterior]:
         "The posteriors $q(\\mathbf z|\\mathbf x)$ and $q(\\mathbf e|\\mathbf x)$."
+        x = self.encoder_z.tower.patches(x)
         return {'z': Posterior(*self.encoder_z(x)), 'e': Posterior(*self.encoder_e(x))}
 
     def losses(self, x_u: Tensor, x_r: Tensor, elapsed: float = 1.) -> Losses:
         "Eq. 3, its five terms by name."
-        z_u, e_u = self.posteriors(x_u).values()
-        z_r, e_r = Posterior(*self.encoder_z(x_r)), self.e_ref.expand(len(x_r), -1)
-        x_hat_u, x_hat_r = self.generator(z_u.sample(), e_u.sample()), self.generator(z_r.sample(), e_r)
+        n, x = len(x_u), self.encoder_z.tower.patches(torch.cat([x_u, x_r]))
+        z, e = Posterior(*self.encoder_z(x)), Posterior(*self.encoder_e(x[:n]))
+        codes = z.sample(), torch.cat([e.sample(), self.e_ref.expand(n, -1)])
+        x_hat_u, x_hat_r = self.generator(*codes).chunk(2)  # one pass for both streams
+        kl_z_u, kl_z_r = z.kl().chunk(2)
         terms = {
-            'kl_z_u': z_u.kl().mean(),
-            'kl_e_u': e_u.kl().mean(),
+            'kl_z_u': kl_z_u.mean(),
+            'kl_e_u': e.kl().mean(),
             'reconstruction_u': self.reconstruction(x_u, x_hat_u),
-            'kl_z_r': z_r.kl().mean(),
+            'kl_z_r': kl_z_r.mean(),
             'reconstruction_r': self.reconstruction(x_r, x_hat_r),
         }
         objective: Any = sum(terms.values())

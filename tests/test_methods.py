@@ -216,7 +216,7 @@ def test_sign_of_algorithm_1():
         gradient_step(model, opt, *sets.batch(16), elapsed=1.)
         with torch.no_grad():
             q, _ = model.sample_q(*sets.batch(16))
-            p, _ = model.sample_p(q)
+            _, p, _ = model.sample_p(q)
         for d_q, d_p in zip(model.log_ratios(q), model.log_ratios(p)):
             if logistic_loss(d_q, d_p) < 2 * math.log(2):
                 better += 1

@@ -1,16 +1,21 @@
-"""The mathematics lessons notice mistakes: each planted in an exported function, one at a time, must make a cell fail.
+"""Mistakes are noticed, planted one at a time: in exported functions of the mathematics lessons by a cell that fails,
+in the modules by a test of the normal run that fails.
 
-A few minutes, so only on request: `pytest -m mutations`.
+Half an hour, so only on request: `pytest -m mutations -n 2`.
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mistakes import MISTAKES as PLANTED
+from mistakes import UNNOTICED, WATCH
 
-NBS = Path(__file__).resolve().parents[1] / 'nbs'
+TESTS = Path(__file__).resolve().parent
+NBS, PACKAGE = TESTS.parent / 'nbs', TESTS.parent / 'rbvae_nb'
 RUN = '''
 import json, sys
 import matplotlib; matplotlib.use('agg')
@@ -184,3 +189,59 @@ def test_lesson_passes_as_it_is(notebook: str):
 def test_mistake_is_noticed(notebook: str, function: str, right: str, wrong: str):
     cells = [c.replace(right, wrong) if defines(c, function) else c for c in code_cells(notebook)]
     assert run(cells).startswith('noticed'), f'{function}: {wrong!r} in place of {right!r} went unnoticed'
+
+
+# In the modules
+def with_reason(module: str, right: str, wrong: str):
+    """A mistake as a parameter; that it goes unnoticed is expected where UNNOTICED says why."""
+    why = UNNOTICED.get((module, wrong))
+    return pytest.param(module, right, wrong, marks=[pytest.mark.xfail(reason=why, strict=True)] if why else [])
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the package."""
+    return Path(shutil.copytree(PACKAGE, folder / 'rbvae_nb', ignore=shutil.ignore_patterns('__pycache__')))
+
+
+def watched(module: str, folder: Path) -> subprocess.CompletedProcess:
+    """The tests that look at a module, up to the first that fails, with the package in a folder."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith('PYTEST_')}
+    env |= {'PYTHONPATH': str(folder), 'OMP_NUM_THREADS': '1', 'PYTHONIOENCODING': 'utf-8'}
+    options = '-x -q --no-header --tb=line -p no:cacheprovider -p no:xdist'.split()
+    files = [str(TESTS / f'test_{name}.py') for name in WATCH[module]]
+    return subprocess.run([sys.executable, '-B', '-m', 'pytest', *options, *files], cwd=folder, env=env,
+                          capture_output=True, encoding='utf-8')
+
+
+def test_mistakes_can_be_planted_in_modules():
+    """What stands there does so once (this runs always: the list must keep up with the modules)."""
+    for module, mistakes in PLANTED.items():
+        source = (PACKAGE / f'{module}.py').read_text(encoding='utf-8')
+        for right, wrong in mistakes: assert source.count(right) == 1 and right != wrong, f'{module}: {right!r}'
+        assert len(set(mistakes)) == len(mistakes)
+        assert all((TESTS / f'test_{name}.py').is_file() for name in WATCH[module])
+
+
+def test_nearly_all_mistakes_are_expected_to_be_noticed():
+    every = [(module, wrong) for module, mistakes in PLANTED.items() for _, wrong in mistakes]
+    assert len(every) >= 60 and len(UNNOTICED) <= len(every) / 10 and UNNOTICED.keys() <= set(every)
+
+
+@pytest.mark.mutations
+@pytest.mark.parametrize('module', PLANTED)
+def test_tests_pass_as_it_is(module: str, tmp_path: Path):
+    copied(tmp_path)
+    run = watched(module, tmp_path)
+    assert run.returncode == pytest.ExitCode.OK, run.stdout + run.stderr
+
+
+@pytest.mark.mutations
+@pytest.mark.parametrize('module, right, wrong', [with_reason(module, *mistake) for module, mistakes in PLANTED.items()
+                                                  for mistake in mistakes])
+def test_mistake_in_a_module_is_noticed(module: str, right: str, wrong: str, tmp_path: Path):
+    """A test fails; where the module can no longer be imported, pytest ends with another code."""
+    file = copied(tmp_path) / f'{module}.py'
+    file.write_text(file.read_text(encoding='utf-8').replace(right, wrong), encoding='utf-8')
+    run = watched(module, tmp_path)
+    assert run.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), run.stdout + run.stderr
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED, f'{module}: {wrong!r} in place of {right!r} went unnoticed'

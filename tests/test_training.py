@@ -1,0 +1,215 @@
+"""Training: rates, players and steps as the recipe says, resumed with everything; and what it starts from."""
+import copy
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from rbvae_nb.digits import digit_styles
+from rbvae_nb.files import load_tensors
+from rbvae_nb.images import ImageSets
+from rbvae_nb.methods import METHODS, RECIPES, Method, load
+from rbvae_nb.networks import Encoder, Generator, PixelNorm
+from rbvae_nb.srbvae import SRbVAE
+from rbvae_nb.training import Run, alternating_step, gradient_step, train
+from rbvae_nb.vae import VAE
+
+
+def noise(seed: int = 0, n: int = 12) -> ImageSets:
+    """Two sets of random images."""
+    draw = torch.Generator().manual_seed(seed)
+    return ImageSets(*(torch.randint(0, 256, (n, 3, 32, 32), generator=draw, dtype=torch.uint8) for _ in range(2)))
+
+
+def quickly(model: Method, out: Path | None = None, steps: int = 4, **more):
+    """A training of a few small steps."""
+    recipe = dict(steps=steps, batch_size=4, device='cpu', dtype='float32', log_every=1, progress=False)
+    return train(model, noise(), out=out, **recipe | more)
+
+
+def equal(ours: torch.nn.Module, theirs: torch.nn.Module) -> bool:
+    """Whether all parameters and buffers are the same."""
+    theirs = theirs.state_dict()
+    return all(value.equal(theirs[name]) for name, value in ours.state_dict().items())
+
+
+# Recipes
+def test_the_paper_preset_is_that_of_the_paper():
+    """Adam 1e-4 with (.5, .99), batches of 36, 30 epochs of 60,000 images; 64 pixels, 32 dimensions each."""
+    assert RECIPES['paper'] == dict(steps=30 * 60_000 // 36, batch_size=36, lr=1e-4, betas=(.5, .99))
+    for name, method in METHODS.all().items():
+        if 'paper' not in method.presets: continue
+        model, recipe = method.preset_arguments('paper'), method.presets['paper']['recipe']
+        dims = {key: value for key, value in model.items() if key.startswith('dim_')}
+        assert recipe == RECIPES['paper'] and {*dims.values()} == {32} and model['image_size'] == 64, name
+        assert model['pyramid'] == 0 and model['patch'] == 1 and model['n_convs'] == 2 and model['latent_norm'], name
+        assert model['laplace_scale'] == (100 if name in ('svae', 'srbvae') else .01), name
+
+
+def test_a_preset_changes_defaults_and_arguments_change_a_preset():
+    small, large = VAE.preset_arguments('small'), VAE.preset_arguments('paper')
+    assert small['channels'] != large['channels'] and VAE.preset('small', 3, dim_z=5)[0].dim_z == 5
+    assert VAE.preset('small', 3)[1] == RECIPES['small'] | {'seed': 3}
+
+
+def run_of(model: Method, **recipe) -> Run:
+    every = dict(steps=4, batch_size=4, lr=1e-3, lr_ratio={}, betas=[.3, .7], warmup=0., decay=0., alternating=False,
+                 seed=0, dtype='float32')
+    return Run(model, noise(), every | recipe, torch.device('cpu'))
+
+
+def test_every_player_has_adam_with_the_betas_of_the_recipe():
+    for optimizer in run_of(SRbVAE()).optimizers.values():
+        assert isinstance(optimizer, torch.optim.Adam) and optimizer.defaults['betas'] == (.3, .7)
+        assert optimizer.defaults['weight_decay'] == 0 and optimizer.defaults['eps'] == 1e-8
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_the_precision_is_around_the_losses(dtype: str):
+    run, seen = run_of(VAE(), dtype=dtype), []
+    run.model.encoder_z.tower.layers[-1].register_forward_hook(lambda *_: seen.append(torch.is_autocast_enabled('cpu')))
+    run.advance()
+    assert {*seen} == {dtype == 'bfloat16'} and all(p.dtype == torch.float32 for p in run.model.parameters())
+
+
+def test_a_seed_gives_batches_and_noise():
+    """The same seed, the same training, whatever was drawn before; another one, another training."""
+    start, ends = VAE.preset('small', seed=1)[0], []
+    for seed in (0, 0, 1):
+        torch.rand(len(ends) + 1)
+        ends.append(copy.deepcopy(start))
+        quickly(ends[-1], seed=seed)
+    assert equal(ends[0], ends[1]) and not equal(ends[0], ends[2])
+    batches = [run_of(VAE(), seed=seed) for seed in (0, 1)]
+    assert not batches[0].sets.batch(4, batches[0].draw)[0].equal(batches[1].sets.batch(4, batches[1].draw)[0])
+
+
+# Steps
+def by_hand(model: Method, batch: tuple, rates: dict[str, float], alternating: bool):
+    """Plain gradient descent; players in turn, discriminators first, or both from the same losses."""
+    players = model.players()
+    for group in (('discriminator',), ('model',)) if alternating else (('discriminator', 'model'),):
+        objectives, _ = model.losses(*batch, 1.)
+        grads = {who: torch.autograd.grad(objectives[who], players[who], retain_graph=True, allow_unused=True)
+                 for who in group}
+        with torch.no_grad():
+            for who in group:
+                for p, g in zip(players[who], grads[who]):
+                    if g is not None: p -= rates[who] * g
+
+
+@pytest.mark.parametrize('step', [gradient_step, alternating_step])
+def test_two_steps_are_those_by_hand(step):
+    """Nothing of the first gradient is left in the second step; who moves first is seen by the other, or is not."""
+    start, batch, rates = SRbVAE.preset('small', seed=1)[0], noise().batch(4), dict(model=1e-6, discriminator=1e-1)
+    ours, theirs = copy.deepcopy(start), copy.deepcopy(start)
+    optimizers = {who: torch.optim.SGD(parameters, rates[who]) for who, parameters in ours.players().items()}
+    torch.manual_seed(3)
+    for _ in range(2): step(ours, optimizers, *batch, 1.)
+    torch.manual_seed(3)
+    for _ in range(2): by_hand(theirs, batch, rates, step is alternating_step)
+    for (name, a), b, before in zip(ours.named_parameters(), theirs.parameters(), start.parameters()):
+        moved = (b - before).norm()
+        assert moved > 0 and (a - b).norm() < .02 * moved, name
+
+
+# Checkpoints
+def test_a_resumed_training_has_its_whole_history(tmp_path: Path):
+    """Weights, moments and rows as if it had never stopped, the seconds apart."""
+    def stop(step, row):
+        if step == 3: raise RuntimeError('stopped')
+    def rows(history): return [{key: value for key, value in row.items() if key != 'seconds'} for row in history]
+    start = SRbVAE.preset('small', seed=2, pretraining=.25, ramp=.25)[0]
+    whole, first, second = (copy.deepcopy(start) for _ in range(3))
+    expected = quickly(whole, tmp_path / 'whole', 5, checkpoint_every=2)
+    with pytest.raises(RuntimeError, match='stopped'):
+        quickly(first, tmp_path / 'cut', 5, checkpoint_every=2, callback=stop)
+    found = quickly(second, tmp_path / 'cut', 5, checkpoint_every=2)
+    assert equal(whole, second) and rows(found) == rows(expected) and [row['step'] for row in found] == [1, 2, 3, 4, 5]
+    assert all(a['seconds'] <= b['seconds'] for a, b in pairwise(found))
+    ours, theirs = (load_tensors(tmp_path / name / 'checkpoint.safetensors')[0] for name in ('whole', 'cut'))
+    assert ours.keys() == theirs.keys() and all(ours[name].equal(theirs[name]) for name in ours)
+    assert {'model', 'optimizer', 'random'} == {name.split('.')[0] for name in ours}
+
+
+def test_pictures_are_drawn_without_dropout_and_training_goes_on_with_it(tmp_path: Path, monkeypatch):
+    model, modes = SRbVAE(), []
+    draw = SRbVAE.pictures
+    monkeypatch.setattr(SRbVAE, 'pictures', lambda self, images: modes.append(self.training) or draw(self, images))
+    after = []
+    quickly(model, tmp_path, 3, checkpoint_every=2, samples=noise().first(2), snapshots=True,
+            callback=lambda step, row: after.append(model.training))
+    assert modes == [False, False] and after == [True] * 3 and not model.training
+    each = [f'{kind}-00000{step}' for kind in ('model', 'samples') for step in (2, 3)]
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ['checkpoint', *each]
+    assert not load(tmp_path / 'model-000002.safetensors').training
+
+
+# What a training starts from
+@pytest.fixture(scope='module')
+def digits() -> torch.Tensor:
+    """Styled digits in [-1, 1]."""
+    return digit_styles(n_styles=1).test.images[:300] / 127.5 - 1
+
+
+def test_pixel_norm_is_over_channels():
+    h = torch.randn(3, 5, 4, 4)
+    torch.testing.assert_close(PixelNorm()(h), h / h.square().mean(1, keepdim=True).sqrt())
+
+
+def test_new_encoders_say_something(digits):
+    """Means spread over digits, and standard deviations well below that, nearly the same for all images."""
+    torch.manual_seed(0)
+    mean, logvar = Encoder(32, 8, (96, 64, 32), n_convs=1, patch=2)(digits)
+    assert .4 < mean.std(0).mean() < 1 and abs(logvar.mean() + 3) < .1 and logvar.std() < .1
+
+
+def test_log_variances_stay_in_bounds(digits):
+    encoder = Encoder(32, 8, (96, 64, 32), n_convs=1, patch=2)
+    bias = encoder.tower.layers[-1].bias.data
+    for value, bound in ((100, 4), (-100, -10)):
+        bias.fill_(value)
+        mean, logvar = encoder(digits[:4])
+        assert (logvar == bound).all() and (mean - value).abs().max() < 20
+
+
+def test_new_generators_are_not_saturated():
+    """Pixels of both signs, in (-1, 1), most of them far from the ends."""
+    torch.manual_seed(0)
+    pixels = Generator(32, 8, (64, 48, 24, 12), n_convs=1, latent_norm=False)(torch.randn(50, 8))
+    assert pixels.shape == (50, 3, 32, 32) and pixels.abs().max() <= 1
+    assert .1 < pixels.std() < .6 and (pixels.abs() > .95).float().mean() < .02
+
+
+@pytest.mark.parametrize('norm', [True, False])
+def test_codes_are_normalised_where_the_paper_does_it(norm: bool):
+    torch.manual_seed(0)
+    codes, generator = torch.randn(2, 6), Generator(32, 6, (8, 8, 4, 4), latent_norm=norm)
+    generator.layers[int(norm)].bias.data.normal_()  # or the next normalisation would leave no trace of their size
+    assert torch.allclose(generator(codes), generator(3 * codes), atol=1e-3) == norm
+
+
+def test_new_discriminators_are_undecided():
+    """Logits near 0, so the logistic loss of both starts near 4 log 2."""
+    model = SRbVAE.preset('small', seed=0)[0]
+    terms = model.losses(*noise().batch(8), 1.)[1]
+    assert terms['discriminator'].item() == pytest.approx(4 * math.log(2), abs=.15)
+
+
+@pytest.mark.parametrize('name', ['srbvae', 'rbvae'])
+def test_the_weights_of_the_package_rebuild_digits(digits, name: str):
+    """The networks compute what they computed when these weights were trained; black images err by the other mean."""
+    model = load(name)
+    assert (model(digits) - digits).abs().mean() < .4 * (digits + 1).abs().mean()
+
+
+def test_reference_images_and_transfers_of_the_weights(digits):
+    """The one e for all; a transfer has the e of one image and the z of the other. Codes are given by name."""
+    model, some, others = load('srbvae'), digits[:50], digits[50:100]
+    codes, given = model.encode(some), model.encode(others)
+    assert model.with_reference(some).equal(model.decode(e=model.e_ref.detach().expand(50, -1), z=codes['z']))
+    assert model.transfer(others, some).equal(model.decode(e=given['e'], z=codes['z']))
+    rows = model.pictures(some)
+    assert rows['e of the left one'].equal(model.transfer(some.roll(1, 0), some))
+    assert rows['the same e'].equal(model.transfer(some[:1], some))
