@@ -11,7 +11,7 @@ __all__ = ['Samples', 'Rows', 'Call', 'some_images', 'CONVOLUTIONS', 'CHILD', 'P
            'loop_step', 'same_loop', 'pythae_epoch', 'as_used', 'beside_pythae', 'coding', 'child', 'imports',
            'train_some', 'memory', 'resident', 'long_training', 'growth', 'bench']
 
-# %% ../nbs/14_bench.ipynb #8eecb338
+# %% ../nbs/14_bench.ipynb #50f05182
 import io
 import os
 import platform
@@ -45,7 +45,7 @@ from .srbvae import SRbVAE
 from .training import Run, _pick_dtype, pick_device, train
 from .vae import VAE
 
-# %% ../nbs/14_bench.ipynb #4bfd7ef3
+# %% ../nbs/14_bench.ipynb #6598b33f
 class Case(NamedTuple):
     "What is measured, and in which arithmetic."
     name: str
@@ -72,7 +72,7 @@ def timed(call: Call, finish: Call = lambda: None, clock: Callable[[], float] = 
         return 1000 * (clock() - start)
     return measure
 
-# %% ../nbs/14_bench.ipynb #15ab7c0e
+# %% ../nbs/14_bench.ipynb #e0a38870
 class Place(NamedTuple):
     "Where is measured, how often, and how much."
     device: torch.device = torch.device('cpu')
@@ -110,7 +110,7 @@ def machine(device: torch.device) -> str:
     if device.type == 'cuda': name = torch.cuda.get_device_name(device)
     return f'{name}, torch {torch.__version__}'
 
-# %% ../nbs/14_bench.ipynb #c64d3cb2
+# %% ../nbs/14_bench.ipynb #d9757d10
 def image_sets(n: int, image_size: int = 32) -> ImageSets:
     "Sets of `n` styled and `n` plain digits."
     digits = np.resize(_digits(), (2 * n, 28, 28))
@@ -133,7 +133,7 @@ def as_listed(network: nn.Module):
     for m in network.modules():
         if hasattr(m, 'fast'): vars(m).update(fast=False)
 
-# %% ../nbs/14_bench.ipynb #1e6ffbf0
+# %% ../nbs/14_bench.ipynb #cd335f5c
 def step_cases(place: Place) -> dict[Case, Call]:
     "A training step of sRb-VAE, in each arithmetic and each way; the first is the reference."
     cases: dict[Case, Call] = {}
@@ -152,7 +152,7 @@ def literally(run: Run):
     with torch.autocast(run.device.type, run.dtype if half else None, enabled=half):
         literal_step(model, run.optimizers, *batch)
 
-# %% ../nbs/14_bench.ipynb #b08d7511
+# %% ../nbs/14_bench.ipynb #b1a2ec9d
 CONVOLUTIONS = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
 
 class Convolutions(TorchDispatchMode):
@@ -197,7 +197,7 @@ def training_step(place: Place) -> Rows:
     "Part a: a training step of sRb-VAE."
     return step_rows(place, 'step of srbvae', step_cases(place))
 
-# %% ../nbs/14_bench.ipynb #9b04afa7
+# %% ../nbs/14_bench.ipynb #ec2accc8
 def squared_error(x: Tensor, x_hat: Tensor) -> Tensor:
     "pythae's reconstruction error, half the squared distance."
     return .5 * F.mse_loss(x_hat, x, reduction='none').flatten(1).sum(1).mean()
@@ -217,7 +217,7 @@ def as_pythae(ours: Any):  # a VAE or a β-TCVAE; a pythae model
     if ours.name == 'vae': return models.VAE(models.VAEConfig(**size), *parts)
     return models.BetaTCVAE(models.BetaTCVAEConfig(**size, beta=ours.beta, use_mss=False), *parts)
 
-# %% ../nbs/14_bench.ipynb #94e734b3
+# %% ../nbs/14_bench.ipynb #9213285b
 def loop_step(model: nn.Module, loss: Callable[[Tensor], Tensor], sets: ImageSets) -> Call:
     "A training step as tutorials write it."
     optimizer = torch.optim.Adam(model.parameters(), 1e-4)
@@ -238,7 +238,7 @@ def same_loop(place: Place, method: type[Method]) -> dict[Case, Call]:
         Case('ours, fused'): loop_step(fused, lambda x: fused.losses(x, x)[0]['model'], sets),
     }
 
-# %% ../nbs/14_bench.ipynb #7e71e6c2
+# %% ../nbs/14_bench.ipynb #001ada83
 def pythae_epoch(place: Place, model, folder: str) -> Call:
     "`epoch` steps by pythae's trainer on its defaults."
     from pythae.data.datasets import BaseDataset
@@ -274,20 +274,16 @@ def beside_pythae(place: Place) -> Rows:
             rows += place.rows(f'{own.name}, as used', epochs, of=lambda ms: ms / place.epoch)
     return rows
 
-# %% ../nbs/14_bench.ipynb #a68b6995
+# %% ../nbs/14_bench.ipynb #35a464b4
 def coding(place: Place) -> Rows:
     "Part c: images per second through encoders and generator of sRb-VAE."
-    plain, fast = (SRbVAE.preset('small')[0].to(place.device).eval() for _ in range(2))
-    as_listed(plain)
+    model = SRbVAE.preset('small')[0].to(place.device).eval()
     x = some_images(32).first(250).repeat(-(-place.images // 250), 1, 1, 1)[:place.images]
-    models, codes, rows = {'plain': plain, 'fast': fast}, fast.encode(x), Rows()
-    for what in ('encode', 'decode'):
-        calls = {Case(name): partial(m.encode, x) if what == 'encode' else partial(m.decode, **codes)
-                 for name, m in models.items()}
-        rows += place.rows(f'{what} of srbvae', place.times(calls), 'images/s', lambda ms: 1000 * place.images / ms)
-    return rows
+    codes = model.encode(x)
+    calls: dict[Case, Call] = {Case('encode'): lambda: model.encode(x), Case('decode'): lambda: model.decode(**codes)}
+    return place.rows('codes of srbvae', place.times(calls), 'images/s', lambda ms: 1000 * place.images / ms)
 
-# %% ../nbs/14_bench.ipynb #5f725731
+# %% ../nbs/14_bench.ipynb #a69c1ffc
 CHILD = '''
 import sys, time
 exec(sys.argv[1])
@@ -316,7 +312,7 @@ def imports(place: Place) -> Rows:
     measures = {Case(name, ''): partial(child, *code) for name, code in codes.items()}
     return place.rows('import', interleaved(measures, min(7, place.repeats), 0), 's')
 
-# %% ../nbs/14_bench.ipynb #34ef291b
+# %% ../nbs/14_bench.ipynb #023b833f
 def train_some(name: str, device: str, steps: int = 3) -> float:  # MB that CUDA's allocator has held at most
     "A few steps of a method, as `train` does them."
     if device == 'cuda': torch.cuda.reset_peak_memory_stats()
@@ -335,7 +331,7 @@ def memory(place: Place) -> Rows:
     codes = {Case('import torch', ''): 'import torch'} | {case: train_them.format(n) for case, n in names.items()}
     return place.rows('peak memory', {case: [child(code, answer=1)] for case, code in codes.items()}, 'MB')
 
-# %% ../nbs/14_bench.ipynb #50114483
+# %% ../nbs/14_bench.ipynb #d304eb8c
 def resident() -> float:  # MB; 0 where there is no /proc
     "Memory of this process now."
     try: return int(Path('/proc/self/status').read_text().split('VmRSS:')[1].split()[0]) / 2 ** 10
@@ -367,7 +363,7 @@ def growth(place: Place) -> Rows:
         rows += place.rows(f'step by {what}', place.times(steps))
     return rows
 
-# %% ../nbs/14_bench.ipynb #d1a6a81b
+# %% ../nbs/14_bench.ipynb #aedc73c1
 PARTS: dict[str, Callable[[Place], Rows]] = dict(
     a=training_step, b=beside_pythae, c=coding, d=imports, e=memory, f=growth)
 

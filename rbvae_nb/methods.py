@@ -170,6 +170,10 @@ class Method(Autoencoder):
         "One scalar for each player to minimise, and the named terms (nats per image) to watch."
         raise NotImplementedError
 
+    def phase(self, elapsed: float) -> Any:
+        "The same value as long as `losses` depends on the batch alone; None where it changes with `elapsed`."
+        return 'all'
+
     def reconstruction(self, x: Tensor, x_hat: Tensor) -> Tensor:  # scalar, nats per image
         "The reconstruction error $-\\log p(\\mathbf x|\\hat{\\mathbf x})$, averaged over the batch."
         return -pyramid_log_density(x, x_hat, self.laplace_scale, self.pyramid).mean()

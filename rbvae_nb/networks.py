@@ -6,7 +6,7 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/networks.html.md"""
 
 # %% auto #0
 __all__ = ['SIZES', 'PixelNorm', 'stage', 'mean_matrix', 'LeakyNorm', 'leaky_norm', 'LeakyPool', 'leaky_pool', 'LeakyFlatten',
-           'leaky_flatten', 'corner_kernel', 'PixelsAroundCorners', 'up_conv', 'Layers', 'fused', 'plain',
+           'leaky_flatten', 'pixel_sums', 'corner_kernel', 'PixelsAroundCorners', 'up_conv', 'Layers', 'fused', 'plain',
            'at_least_float32', 'he_init', 'base_size', 'Generator', 'Patches', 'ImageTower', 'Encoder', 'group_dropout',
            'Discriminator', 'architecture']
 
@@ -41,7 +41,7 @@ def stage(
         if norm: layers.append(PixelNorm())
     return nn.Sequential(*layers)
 
-# %% ../nbs/04_networks.ipynb #d436d0fe
+# %% ../nbs/04_networks.ipynb #c67a712c
 def mean_matrix(
     h: Tensor,  # (N, C) rows, whose type and device are taken
 ) -> Tensor:  # (kC, kC): blocks of 1/C, for k rows at a time
@@ -77,7 +77,7 @@ def leaky_norm(h: Tensor) -> Tensor:
     "LeakyReLU 0.2 and `PixelNorm` of (B, C, ...)."
     return LeakyNorm.apply(h)
 
-# %% ../nbs/04_networks.ipynb #0cbf3c4f
+# %% ../nbs/04_networks.ipynb #6f8bf81e
 class LeakyPool(torch.autograd.Function):
     "LeakyReLU 0.2, then the means of blocks of 2×2 pixels."
     @staticmethod
@@ -112,17 +112,21 @@ def leaky_flatten(h: Tensor) -> Tensor:
     "LeakyReLU 0.2 and `Flatten`, (B, C, H, H) to (B, CH²)."
     return LeakyFlatten.apply(h)
 
-# %% ../nbs/04_networks.ipynb #15726824
+# %% ../nbs/04_networks.ipynb #d96b0300
+def pixel_sums(
+    w: Tensor,  # (..., 3) weights of three pixels in a row of the large image
+) -> Tensor:  # (..., 2, 2): for either pixel at a corner, the weights of the two cells that meet there
+    "Weights that fall on one pixel of the small image, added up."
+    before, here, after = w.unbind(-1)
+    return torch.stack([torch.stack([before + here, after], -1), torch.stack([before, here + after], -1)], -2)
+
 def corner_kernel(
     weight: Tensor,  # (C_out, C_in, 3, 3)
 ) -> Tensor:  # (4 C_out, C_in, 2, 2), the pixels around a corner row by row
     "The kernel at corners that equals a 3×3 kernel after nearest-neighbour up-sampling."
-    side = weight.new_tensor([[[1., 1, 0], [0, 0, 1]], [[1, 0, 0], [0, 1, 1]]])  # (pixel, cell, tap)
-    with torch.autocast(weight.device.type, enabled=False):
-        taps = torch.einsum('acu,bdv->abcduv', side, side).reshape(16, 9)
-        kernel = weight.reshape(-1, 9) @ taps.T
-    c_out, c_in = weight.shape[:2]
-    return kernel.view(c_out, c_in, 2, 2, 2, 2).permute(2, 3, 0, 1, 4, 5).reshape(4 * c_out, c_in, 2, 2)
+    columns = pixel_sums(weight)  # (C_out, C_in, tap, pixel, cell)
+    both = pixel_sums(columns.movedim(2, -1))  # (C_out, C_in, pixel, cell, pixel, cell), columns first
+    return both.permute(4, 2, 0, 1, 5, 3).flatten(0, 2)
 
 class PixelsAroundCorners(torch.autograd.Function):
     "Lay out the pixels around each corner: (B, 4C, H + 1, H + 1) to (B, C, 2H, 2H)."
@@ -149,19 +153,20 @@ def up_conv(
     corners = F.conv2d(h, corner_kernel(conv.weight), cast(Tensor, conv.bias).repeat(4), padding=1)
     return PixelsAroundCorners.apply(corners)
 
-# %% ../nbs/04_networks.ipynb #ec14ed74
+# %% ../nbs/04_networks.ipynb #142fecc0
 class Layers(nn.Sequential):
-    "Layers in order; neighbours that have a common form are computed in it, unless `fast` is False."
+    "Layers in order; in training, neighbours that have a common form are computed in it, unless `fast` is False."
     fast: bool = True
 
     def forward(self, h: Tensor) -> Tensor:
+        if not (self.fast and torch.is_grad_enabled()): return super().forward(h)
         layers = [m for m in self.modules() if not list(m.children())]
         while layers:
             first, *layers = layers
-            together = fused(first, layers[0]) if self.fast and layers else None
+            together = fused(first, layers[0]) if layers else None
             h = first(h) if together is None else together(h)
             if together is not None: layers = layers[1:]
-            if self.fast and h.dim() == 4: h = h.contiguous(memory_format=torch.channels_last)
+            if h.dim() == 4: h = h.contiguous(memory_format=torch.channels_last)
         return h
 
 def fused(first: nn.Module, second: nn.Module) -> Callable[[Tensor], Tensor] | None:

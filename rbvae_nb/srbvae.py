@@ -134,7 +134,7 @@ Pair = tuple[Tensor, Tensor]  # of the unlabelled and of the reference stream
 
 @patch
 def sample_p(self: SRbVAE, q: Joint) -> tuple[Pair, Joint, Pair]:
-    "Images rebuilt from the codes of `q`; samples of $p$, a share of their codes from `q`; and **z** with its gradient."
+    "Images rebuilt from codes of `q`; samples of $p$, a share of their codes from `q`; and **z** with its gradient."
     def drawn(like: Tensor, inferred: Tensor) -> Tensor:
         return mix_with_aggregate(torch.randn_like(like), inferred, self.aggregate)
     z_u, z_r = drawn(q.z_u, q.z_r), drawn(q.z_r, q.z_u)
@@ -168,7 +168,7 @@ def ratio_terms(self: SRbVAE, q: Joint, p: Joint) -> dict[str, Tensor]:
     j_r, loss_r = contest(self.discriminator_r, (q.x_r, q.z_r), (p.x_r, p.z_r), self.fast)
     return {'adversarial_u': j_u, 'adversarial_r': j_r, 'discriminator': loss_u + loss_r}
 
-# %% ../nbs/09_srbvae.ipynb #d814fa16
+# %% ../nbs/09_srbvae.ipynb #d00405ce
 class WithGradients(torch.autograd.Function):
     "A value whose gradients are known."
     @staticmethod
@@ -190,7 +190,7 @@ def with_gradients(
     "A value whose gradients are known."
     return WithGradients.apply(value.detach(), len(tensors), *tensors, *gradients)
 
-# %% ../nbs/09_srbvae.ipynb #e63e38a0
+# %% ../nbs/09_srbvae.ipynb #4b51ae70
 def contest(
     discriminator: nn.Module,
     q: Sequence[Tensor], p: Sequence[Tensor],  # images and codes of either side, (B, ...) each
@@ -255,6 +255,11 @@ def share(self: SRbVAE, elapsed: float) -> float:
     "Share of the symmetric objective: 0 during the pretraining, then linearly to 1."
     if not self.ramp: return float(elapsed >= self.pretraining)
     return min(1., max(0., (elapsed - self.pretraining) / self.ramp))
+
+@patch
+def phase(self: SRbVAE, elapsed: float) -> float | None:
+    "0 in the pretraining, 1 after the ramp, None within it."
+    return t if (t := self.share(elapsed)) in (0, 1) else None
 
 @patch
 def scale_at(self: SRbVAE, t: float) -> float:

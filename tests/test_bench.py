@@ -118,7 +118,7 @@ def quick(tmp_path_factory):
 def test_quick_has_all_rows(quick):
     rows, _, _ = quick
     assert list(rows)[:3] == ['group', 'name', 'device']
-    groups = {'step of srbvae', 'step of srbvae, float32', 'encode of srbvae', 'decode of srbvae', 'import',
+    groups = {'step of srbvae', 'step of srbvae, float32', 'codes of srbvae', 'import',
               'peak memory', 'long training of srbvae', 'sets of digits', 'step by pixels', 'step by codes'}
     assert groups <= set(rows.group)
     if module.find_spec('pythae'):

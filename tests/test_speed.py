@@ -138,3 +138,23 @@ def test_float16_leaves_out_a_step_that_is_not_finite(sets):
     run.scaler.update(1.)
     run.advance()
     assert not all(value.equal(before[name]) for name, value in model.state_dict().items())
+
+
+def test_recorded_steps_are_for_cuda(sets):
+    with pytest.raises(ValueError, match='^expected graph=True on a CUDA device .*, got cpu in .*; leave it out$'):
+        trained(sets, graph=True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='a CUDA device records steps')
+def test_recorded_steps_are_those_that_are_taken_one_by_one(sets):
+    """Through all phases of a training, and in a training that was stopped between two of them."""
+    recipe = dict(steps=40, batch_size=8, device='cuda', dtype='float32')
+    one_by_one, recorded = (trained(sets, **recipe, graph=graph) for graph in (False, True))
+    assert all(torch.allclose(one_by_one[name], value, atol=1e-2) for name, value in recorded.items())
+
+
+def test_phases():
+    """A recording is kept as long as the losses do not change; elsewhere nothing is recorded."""
+    model = SRbVAE(pretraining=.2, ramp=.1)
+    assert [model.phase(at) for at in (0., .19, .2, .25, .31, 1.)] == [0, 0, 0, None, 1, 1]
+    assert RbVAE().phase(.2) == RbVAE().phase(.7) is not None

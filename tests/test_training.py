@@ -10,8 +10,8 @@ from rbvae_nb.digits import digit_styles
 from rbvae_nb.files import load_tensors
 from rbvae_nb.images import ImageSets
 from rbvae_nb.methods import METHODS, RECIPES, Method, load
-from rbvae_nb.networks import Encoder, Generator, PixelNorm
-from rbvae_nb.srbvae import SRbVAE
+from rbvae_nb.networks import Discriminator, Encoder, Generator, ImageTower, PixelNorm
+from rbvae_nb.srbvae import SRbVAE, latent_use_gap
 from rbvae_nb.training import Run, alternating_step, gradient_step, train
 from rbvae_nb.vae import VAE
 
@@ -153,6 +153,22 @@ def digits() -> torch.Tensor:
     return digit_styles(n_styles=1).test.images[:300] / 127.5 - 1
 
 
+@pytest.mark.parametrize('kind', ['generator', 'tower'])
+def test_layers_in_common_forms_are_those_layer_by_layer(kind: str):
+    """Outputs, and gradients of inputs and weights, in double precision."""
+    torch.manual_seed(0)
+    if kind == 'tower': network, x = ImageTower(32, 5, (7, 6, 4), n_convs=2, patch=2), torch.randn(3, 3, 32, 32)
+    else: network, x = Generator(32, 5, (7, 6, 5, 4), n_convs=2), torch.randn(3, 5)
+    network, x, found = network.double(), x.double().requires_grad_(), {}
+    weights = None
+    for fast in (True, False):
+        for module in network.modules(): module.fast = fast
+        out = network(x)
+        weights = torch.randn_like(out) if weights is None else weights
+        found[fast] = out, *torch.autograd.grad((out * weights).sum(), [x, *network.parameters()])
+    torch.testing.assert_close(found[True], found[False])
+
+
 def test_pixel_norm_is_over_channels():
     h = torch.randn(3, 5, 4, 4)
     torch.testing.assert_close(PixelNorm()(h), h / h.square().mean(1, keepdim=True).sqrt())
@@ -195,6 +211,48 @@ def test_new_discriminators_are_undecided():
     model = SRbVAE.preset('small', seed=0)[0]
     terms = model.losses(*noise().batch(8), 1.)[1]
     assert terms['discriminator'].item() == pytest.approx(4 * math.log(2), abs=.15)
+
+
+def test_codes_of_the_prior():
+    """Standard normal; e of Mathieu et al. as the running averages say that those of unlabelled images are."""
+    model = METHODS.all()['mathieu']()
+    for name, value in dict(e_ref=-7., e_mean=3., e_std=.5).items(): getattr(model, name).fill_(value)
+    codes = model.prior(4000, torch.Generator().manual_seed(0))
+    for code, mean, std in (('z', 0, 1), ('e', 3, .5)):
+        assert abs(codes[code].mean() - mean) < .02 and codes[code].std().item() == pytest.approx(std, rel=.02)
+
+
+def test_how_much_the_discriminator_needs_a_code(monkeypatch):
+    """Of one that measures how far e is from the image's own, and does not look at z."""
+    model, batch = SRbVAE().train(), noise().batch(6)
+    def ratio(x: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
+        return -(e - model.encoder_e(x)[0]).square().sum(1)
+    monkeypatch.setattr(SRbVAE, 'log_ratios', lambda self, joint: (ratio(joint.x_u, joint.e_u), joint.z_r.sum(1)))
+    torch.manual_seed(0)
+    q = model.sample_q(*batch)[0]
+    others = torch.stack([q.e_u[i - 1] for i in range(6)])
+    torch.manual_seed(0)
+    gap = latent_use_gap(model, *batch)
+    assert gap == pytest.approx({'z': 0, 'e': (ratio(q.x_u, q.e_u) - ratio(q.x_u, others)).mean().item()}, rel=1e-4)
+    assert model.training and not (latent_use_gap(model.eval(), *batch) and model.training)
+
+
+def test_discriminators_see_pairs():
+    """What another code changes depends on the image: a sum of one part for each would be blind to what belongs."""
+    torch.manual_seed(0)
+    d = Discriminator(32, (4,), (16, 8, 8), n_convs=1, patch=2).eval()
+    (x, y), (z, w) = torch.randn(2, 30, 3, 32, 32), torch.randn(2, 30, 4)
+    by_pairs, by_code = d(x, z) - d(x, w) - d(y, z) + d(y, w), d(x, z) - d(x, w)
+    assert by_pairs.std() > .1 * by_code.std()
+
+
+def test_many_images_are_encoded_and_decoded_in_parts(monkeypatch):
+    model, images = SRbVAE(), noise().unlabelled
+    codes = model.encode(images)
+    whole = model.decode(**codes)
+    monkeypatch.setattr(SRbVAE, 'batch_size', 5)
+    for code, values in model.encode(images).items(): torch.testing.assert_close(values, codes[code])
+    torch.testing.assert_close(model.decode(**codes), whole)
 
 
 @pytest.mark.parametrize('name', ['srbvae', 'rbvae'])
