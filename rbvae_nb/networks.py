@@ -41,7 +41,7 @@ def stage(
         if norm: layers.append(PixelNorm())
     return nn.Sequential(*layers)
 
-# %% ../nbs/04_networks.ipynb #c67a712c
+# %% ../nbs/04_networks.ipynb #21cf7eee
 def mean_matrix(
     h: Tensor,  # (N, C) rows, whose type and device are taken
 ) -> Tensor:  # (kC, kC): blocks of 1/C, for k rows at a time
@@ -77,7 +77,7 @@ def leaky_norm(h: Tensor) -> Tensor:
     "LeakyReLU 0.2 and `PixelNorm` of (B, C, ...)."
     return LeakyNorm.apply(h)
 
-# %% ../nbs/04_networks.ipynb #6f8bf81e
+# %% ../nbs/04_networks.ipynb #fa1ebebe
 class LeakyPool(torch.autograd.Function):
     "LeakyReLU 0.2, then the means of blocks of 2×2 pixels."
     @staticmethod
@@ -112,7 +112,7 @@ def leaky_flatten(h: Tensor) -> Tensor:
     "LeakyReLU 0.2 and `Flatten`, (B, C, H, H) to (B, CH²)."
     return LeakyFlatten.apply(h)
 
-# %% ../nbs/04_networks.ipynb #d96b0300
+# %% ../nbs/04_networks.ipynb #2e88df68
 def pixel_sums(
     w: Tensor,  # (..., 3) weights of three pixels in a row of the large image
 ) -> Tensor:  # (..., 2, 2): for either pixel at a corner, the weights of the two cells that meet there
@@ -153,25 +153,26 @@ def up_conv(
     corners = F.conv2d(h, corner_kernel(conv.weight), cast(Tensor, conv.bias).repeat(4), padding=1)
     return PixelsAroundCorners.apply(corners)
 
-# %% ../nbs/04_networks.ipynb #142fecc0
+# %% ../nbs/04_networks.ipynb #15f23f22
 class Layers(nn.Sequential):
     "Layers in order; in training, neighbours that have a common form are computed in it, unless `fast` is False."
     fast: bool = True
+    corners: bool = False  # up-sampling convolutions too
 
     def forward(self, h: Tensor) -> Tensor:
-        if not (self.fast and torch.is_grad_enabled()): return super().forward(h)
+        if not (self.fast and self.training and torch.is_grad_enabled()): return super().forward(h)
         layers = [m for m in self.modules() if not list(m.children())]
         while layers:
             first, *layers = layers
-            together = fused(first, layers[0]) if layers else None
+            together = fused(first, layers[0], self.corners) if layers else None
             h = first(h) if together is None else together(h)
             if together is not None: layers = layers[1:]
             if h.dim() == 4: h = h.contiguous(memory_format=torch.channels_last)
         return h
 
-def fused(first: nn.Module, second: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    "The common form of two neighbours, if they have one."
-    if isinstance(first, nn.Upsample) and isinstance(second, nn.Conv2d): return partial(up_conv, conv=second)
+def fused(first: nn.Module, second: nn.Module, corners: bool) -> Callable[[Tensor], Tensor] | None:
+    "The common form of two neighbours, if they have one; of up-sampling and convolution only with `corners`."
+    if corners and isinstance(first, nn.Upsample) and isinstance(second, nn.Conv2d): return partial(up_conv, conv=second)
     if not isinstance(first, nn.LeakyReLU): return None
     if isinstance(second, PixelNorm): return leaky_norm
     if isinstance(second, nn.AvgPool2d): return leaky_pool

@@ -12,7 +12,7 @@ WATCH = {
     'training': ['training', 'methods', 'losses'],
     'probing': ['probing'],
     'attributes': ['attributes'],
-    'networks': ['training', 'methods', 'losses'],
+    'networks': ['training', 'methods', 'speed', 'losses'],
 }
 MISTAKES = {
     'methods': [

@@ -53,7 +53,7 @@ def test_a_preset_has_its_own_random_numbers(method: type[Method]):
 
 @each_method
 def test_a_model_is_called_on_images_to_rebuild_them(method: type[Method], batch):
-    model = method.preset('small')[0]
+    model = method.preset('small')[0].eval()
     assert model(batch[0]).equal(model.reconstruct(batch[0]))
     assert not model(batch[0])[0].equal(model(batch[0])[1])
 
@@ -117,7 +117,7 @@ def test_a_training_goes_on_from_a_file_with_discriminators(method: type[Method]
 
 @pytest.mark.parametrize('method', adversarial)
 def test_a_file_without_discriminators_encodes_and_decodes(method: type[Method], batch, tmp_path: Path):
-    model = method.preset('small', seed=1)[0]
+    model = method.preset('small', seed=1)[0].eval()
     file = model.save(tmp_path / 'small.safetensors')
     assert {player_of(name) for name in load_tensors(file)[0]} == {'model'}
     again = load(file)
