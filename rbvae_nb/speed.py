@@ -7,7 +7,7 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/speed.html.md"""
 # %% auto #0
 __all__ = ['literal_q', 'literal_p', 'literal_logits', 'literal_ratios', 'literal_losses', 'literal_step']
 
-# %% ../nbs/09a_speed.ipynb #a553519e
+# %% ../nbs/09a_speed.ipynb #9c763725
 import torch
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from .methods import Posterior
 from .networks import Discriminator, Encoder
 from .srbvae import Joint, SRbVAE, scale_gradient
 
-# %% ../nbs/09a_speed.ipynb #06843ff8
+# %% ../nbs/09a_speed.ipynb #f52875fc
 def literal_q(
     model: SRbVAE,
     x_u: Tensor, x_r: Tensor,  # (B, 3, H, H) in [-1, 1]
@@ -37,7 +37,7 @@ def literal_q(
     codes = sample('z_u', noise_z[:n]), sample('e_u', noise_e[:n])
     return Joint(x_u, *codes, x_r, sample('z_r', noise_z[n:])), posteriors
 
-# %% ../nbs/09a_speed.ipynb #6712414e
+# %% ../nbs/09a_speed.ipynb #570e0050
 def literal_p(model: SRbVAE, q: Joint) -> tuple[Joint, Tensor, Tensor]:
     "Samples of $p$, no gradient in their codes; and the drawn **z** of both streams with theirs."
     k = int(len(q.z_u) * model.aggregate)
@@ -50,7 +50,7 @@ def literal_p(model: SRbVAE, q: Joint) -> tuple[Joint, Tensor, Tensor]:
     if model.noise: x_u, x_r = (torch.distributions.Laplace(x, model.noise).rsample() for x in (x_u, x_r))
     return Joint(x_u, z_u.detach(), e_u, x_r, z_r.detach()), z_u, z_r
 
-# %% ../nbs/09a_speed.ipynb #10e8f3ce
+# %% ../nbs/09a_speed.ipynb #925d5791
 def literal_logits(discriminator: Discriminator, kept: list[Tensor], x: Tensor, *codes: Tensor) -> Tensor:
     "Logits (B,) of images with their codes; `kept` is 0 or 1 for each group and sample, (B, 1) each."
     features = [discriminator.image_tower(x)]
@@ -68,7 +68,7 @@ def literal_ratios(model: SRbVAE, q: Joint, p: Joint, kept: dict[str, list[Tenso
             logits('r', model.discriminator_r, first, q.x_r, q.z_r),
             logits('r', model.discriminator_r, second, p.x_r, p.z_r))
 
-# %% ../nbs/09a_speed.ipynb #08bdec39
+# %% ../nbs/09a_speed.ipynb #a9a240cc
 def literal_losses(model: SRbVAE, x_u: Tensor, x_r: Tensor) -> dict[str, Tensor]:
     "What each player minimises (after any ramp), one pass for each batch: Algorithm 1 as it is printed."
     m, n = model, len(x_u)
