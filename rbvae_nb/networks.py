@@ -172,7 +172,8 @@ class Layers(nn.Sequential):
 
 def fused(first: nn.Module, second: nn.Module, corners: bool) -> Callable[[Tensor], Tensor] | None:
     "The common form of two neighbours, if they have one; of up-sampling and convolution only with `corners`."
-    if corners and isinstance(first, nn.Upsample) and isinstance(second, nn.Conv2d): return partial(up_conv, conv=second)
+    if isinstance(first, nn.Upsample) and isinstance(second, nn.Conv2d):
+        return partial(up_conv, conv=second) if corners else None
     if not isinstance(first, nn.LeakyReLU): return None
     if isinstance(second, PixelNorm): return leaky_norm
     if isinstance(second, nn.AvgPool2d): return leaky_pool
