@@ -157,23 +157,21 @@ def up_conv(
 class Layers(nn.Sequential):
     "Layers in order; in training, neighbours that have a common form are computed in it, unless `fast` is False."
     fast: bool = True
-    corners: bool = False  # up-sampling convolutions too
 
     def forward(self, h: Tensor) -> Tensor:
         if not (self.fast and self.training and torch.is_grad_enabled()): return super().forward(h)
         layers = [m for m in self.modules() if not list(m.children())]
         while layers:
             first, *layers = layers
-            together = fused(first, layers[0], self.corners) if layers else None
+            together = fused(first, layers[0]) if layers else None
             h = first(h) if together is None else together(h)
             if together is not None: layers = layers[1:]
             if h.dim() == 4: h = h.contiguous(memory_format=torch.channels_last)
         return h
 
-def fused(first: nn.Module, second: nn.Module, corners: bool) -> Callable[[Tensor], Tensor] | None:
-    "The common form of two neighbours, if they have one; of up-sampling and convolution only with `corners`."
-    if isinstance(first, nn.Upsample) and isinstance(second, nn.Conv2d):
-        return partial(up_conv, conv=second) if corners else None
+def fused(first: nn.Module, second: nn.Module) -> Callable[[Tensor], Tensor] | None:
+    "The common form of two neighbours, if they have one."
+    if isinstance(first, nn.Upsample) and isinstance(second, nn.Conv2d): return partial(up_conv, conv=second)
     if not isinstance(first, nn.LeakyReLU): return None
     if isinstance(second, PixelNorm): return leaky_norm
     if isinstance(second, nn.AvgPool2d): return leaky_pool

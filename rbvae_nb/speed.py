@@ -15,6 +15,7 @@ from .divergences import batch_entropy, logistic_loss, symmetric_kl
 from .methods import Posterior
 from .networks import Discriminator, Encoder
 from .srbvae import Joint, SRbVAE, scale_gradient
+from .training import set_gradients
 
 # %% ../nbs/09a_speed.ipynb #f52875fc
 def literal_q(
@@ -107,5 +108,5 @@ def literal_step(
     players, objectives = model.players(), literal_losses(model, x_u, x_r)
     gradients = {who: torch.autograd.grad(loss, players[who]) for who, loss in objectives.items()}
     for who, optimizer in optimizers.items():
-        for parameter, gradient in zip(players[who], gradients[who]): parameter.grad = gradient
+        set_gradients(players[who], gradients[who])
         optimizer.step()

@@ -132,8 +132,10 @@ MISTAKES = {
         ('(steps - self.step) / (decay * steps)', '1'),
         ('(steps - self.step) / (decay * steps)', 'self.step / (decay * steps)'),
         ('(self.step + 1) / (warmup * steps)', '(self.step + 1) / warmup'),
-        ('p, g in zip(players[who], grads): p.grad = g',
-         'p, g in zip(players[who], grads): p.grad = g if p.grad is None else p.grad + g'),  # gradients accumulate
+        ('if g is None or g.stride() == p.stride() else', 'if True else'),  # in whatever order they lie in memory
+        ('torch.empty_like(p).copy_(g)', 'g.contiguous()'),
+        ('set_gradients(players[who], grads)',
+         'set_gradients(players[who], [g if p.grad is None else p.grad + g for p, g in zip(players[who], grads)])'),
         ("alternating_step if self.recipe['alternating'] else gradient_step", 'alternating_step'),
         ('ratio.get(who, 1)', "ratio.get('model', 1)"),
         ("recipe['lr'] * ratio", "recipe['lr'] / ratio"),

@@ -34,6 +34,22 @@ def equal(ours: torch.nn.Module, theirs: torch.nn.Module) -> bool:
     return all(value.equal(theirs[name]) for name, value in ours.state_dict().items())
 
 
+# Gradients
+@pytest.mark.parametrize('step', [gradient_step, alternating_step])
+@pytest.mark.parametrize('layout', [torch.contiguous_format, torch.channels_last], ids=['contiguous', 'channels last'])
+def test_the_fused_adam_takes_the_steps_of_the_plain_one(step, layout):
+    """It pairs numbers by their place in memory, so gradients must lie there as their parameters do."""
+    found = []
+    for fused in (True, False):
+        model, _ = SRbVAE.preset('small', 0, pretraining=0., ramp=0.)
+        model = model.double().to(memory_format=layout).train()
+        adam = {who: torch.optim.Adam(weights, 1e-3, fused=fused) for who, weights in model.players().items()}
+        torch.manual_seed(0)
+        for _ in range(2): step(model, adam, *torch.rand(2, 4, 3, 32, 32, dtype=torch.float64))
+        found.append(model.state_dict())
+    for name, value in found[0].items(): assert (value - found[1][name]).abs().max() < 1e-6, name
+
+
 # Recipes
 def test_the_paper_preset_is_that_of_the_paper():
     """Adam 1e-4 with (.5, .99), batches of 36, 30 epochs of 60,000 images; 64 pixels, 32 dimensions each."""

@@ -2,8 +2,8 @@
 
 sRb-VAE, small preset, 32 + 32 images, past its ramp. Each row adds one thing to those above it. All are timed in turn,
 five steps each, in one process, so that other work on the machine meets them alike. Writes ladder.csv beside this file:
-medians and quartiles in milliseconds a step, with one thread and with two. `train` takes all of them but
-up-sampling convolutions at corners. The last row is no rung: it has torch.compile in place of the fused forms.
+medians and quartiles in milliseconds per step, with one thread and with two. The last row is no rung: it has
+torch.compile in place of the fused forms.
 """
 import shutil
 import sys
@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from rbvae_nb import networks
-from rbvae_nb.bench import Case, interleaved, timed
+from rbvae_nb.bench import Case, as_listed, interleaved, timed
 from rbvae_nb.speed import literal_step
 from rbvae_nb.srbvae import SRbVAE
 from rbvae_nb.training import gradient_step, has_bfloat16, pick_device
@@ -26,8 +26,8 @@ STEPS = 5  # in one turn: memory and caches are then those of a training
 @contextmanager
 def only(*forms: str) -> Iterator[None]:
     """Of the fused forms of neighbours, these alone."""
-    def fused(first: torch.nn.Module, second: torch.nn.Module, corners: bool) -> Callable | None:
-        found = FUSED(first, second, True)
+    def fused(first: torch.nn.Module, second: torch.nn.Module) -> Callable | None:
+        found = FUSED(first, second)
         name = 'up_conv' if isinstance(second, torch.nn.Conv2d) else getattr(found, '__name__', '')
         return found if name in forms else None
     networks.fused = fused
@@ -42,6 +42,7 @@ class Way:
                  compiled: bool = False):
         self.model, recipe = SRbVAE.preset('small', seed=0)
         if channels_last: self.model.to(memory_format=torch.channels_last)
+        if not forms: as_listed(self.model)
         self.model.train().fast = one_pass
         if compiled:
             for network in self.model.children(): network.compile(dynamic=False)

@@ -1,0 +1,50 @@
+"""Does the arithmetic change what is learnt? `OMP_NUM_THREADS=1 python nbs/measure/arithmetic.py METHOD WAY SEED`.
+
+METHOD is rbvae or srbvae, WAY one of the names in WAYS. The small preset is trained on `digit_styles()` and probed; a
+row for each code goes into arithmetic.csv beside this file. Up to twenty minutes on a core; a run that was stopped
+goes on from its checkpoint in the folder arithmetic/.
+"""
+import sys
+from pathlib import Path
+
+import pandas as pd
+from rbvae_nb import training
+from rbvae_nb.digits import digit_styles
+from rbvae_nb.methods import METHODS
+from rbvae_nb.probing import probe
+
+WAYS = {  # dtype; whether layers and players are computed together, as `train` does
+    'float32': ('float32', False),
+    'bfloat16': ('bfloat16', False),
+    'fast': ('bfloat16', True),
+    'scrambled': ('bfloat16', True),  # gradients handed to the optimizer in whatever order they lie in memory
+}
+KEY = ['method', 'way', 'seed', 'code']
+RESULTS = Path(__file__).with_name('arithmetic.csv')
+
+
+def as_they_come(parameters, gradients):
+    """The mistake: autograd's gradients in autograd's order."""
+    for p, g in zip(parameters, gradients): p.grad = g
+
+
+def trained(method: str, way: str, seed: int) -> pd.DataFrame:
+    """What linear probes read from the codes of one training."""
+    dtype, fast = WAYS[way]
+    if way == 'scrambled': training.set_gradients = as_they_come
+    data, (model, recipe) = digit_styles(), METHODS.find(method).preset('small', seed)
+    history = training.train(model, data.sets, **recipe, dtype=dtype, fast=fast,
+                             out=f'arithmetic/{method}-{way}-{seed}')
+    late = history[len(history) * 2 // 5:]  # pretraining and ramp are over
+    worst = max(sum(value for name, value in row.items() if name.startswith('kl')) for row in late)
+    return probe(model, data).round(4).rename_axis('code').reset_index().assign(
+        method=method, way=way, seed=seed, seconds=round(history[-1]['seconds']), **{'worst kl': round(worst, 1)})
+
+
+if __name__ == '__main__':
+    method, way, seed = *sys.argv[1:3], int(sys.argv[3])
+    found = trained(method, way, seed).set_index(KEY)
+    before = [pd.read_csv(RESULTS, index_col=KEY)] if RESULTS.exists() else []
+    every = pd.concat([*before, found])
+    every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+    print(found.to_string())
