@@ -71,7 +71,7 @@ def literal_ratios(model: SRbVAE, q: Joint, p: Joint, kept: dict[str, list[Tenso
 
 # %% ../nbs/09a_speed.ipynb #a9a240cc
 def literal_losses(model: SRbVAE, x_u: Tensor, x_r: Tensor) -> dict[str, Tensor]:
-    "What each player minimises (after any ramp), one pass for each batch: Algorithm 1 as it is printed."
+    "What each player minimises after any ramp, one pass for each batch: Algorithm 1, and what a preset adds to it."
     m, n = model, len(x_u)
     q, posteriors = literal_q(m, x_u, x_r)
     p, z_u, z_r = literal_p(m, q)

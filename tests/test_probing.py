@@ -69,6 +69,7 @@ def test_explained_is_the_square_of_a_correlation():
     one = [np.corrcoef(values[:, 0], column)[0, 1] ** 2 for column in codes.T]
     assert explained(codes, values[:, :1]) == pytest.approx(np.array(one))
     assert explained(codes, values) == pytest.approx([0, .5, .9], abs=.06)
+    assert explained(codes * 0 + 1, values) == pytest.approx(1)  # a constant leaves nothing to explain
 
 
 @pytest.mark.parametrize('e, z, value', [((1, 0), (0, 1), 1), ((.7, .4), (.7, .4), .5), ((0, 0), (1, 1), .5),
