@@ -160,7 +160,7 @@ class SVAE(VAE):
         q = self.posteriors(x_u)['z']
         z_hat, z = torch.randn_like(q.mean), q.sample()
         x_rec, x_hat = self.generator(torch.cat([z, z_hat])).chunk(2)
-        j, loss = contest(self.discriminator, (x_u, z), (x_hat, z_hat), self.fast)
+        j, loss, *_ = contest(self.discriminator, (x_u, z), (x_hat, z_hat), self.fast)
         terms = {
             'adversarial': j,
             'reconstruction': self.reconstruction(x_u, x_rec),

@@ -217,6 +217,7 @@ RECIPES = {
         betas=(.5, .99),
         warmup=.04,
         decay=.3,
+        clip=3.,
     ),
     'paper': dict(
         steps=50_000,  # 30 epochs of 60,000 images

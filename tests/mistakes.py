@@ -65,8 +65,9 @@ MISTAKES = {
         ('torch.randperm(', 'torch.arange('),
         ('torch.distributions.Laplace(x, self.noise', 'torch.distributions.Normal(x, self.noise'),
         # terms
-        ("'adversarial_r': j_r", "'adversarial_r': -j_r"),
-        ("'discriminator': loss_u + loss_r", "'discriminator': loss_u"),
+        ("'adversarial_r': r.divergence", "'adversarial_r': -r.divergence"),
+        ("'discriminator': u.loss + r.loss", "'discriminator': u.loss"),
+        ("'log_ratio_r_q': r.log_ratio_q", "'log_ratio_r_q': u.log_ratio_q"),
         ("posteriors['z'].kl().mean() * 2", "posteriors['z'].kl().mean()"),
         ("posteriors['e'].kl()[:n]", "posteriors['e'].kl()[n:]"),  # the reference stream
         ("(t[n:] for t in posteriors['e'])", "(t[:n] for t in posteriors['e'])"),  # the anchor on unlabelled images
@@ -91,7 +92,8 @@ MISTAKES = {
         # one backward pass for both players
         ('[-pushes[0] / len(d_q)', '[pushes[0] / len(d_q)'),
         ('[-g / push.view', '[-g * push.view'),
-        ('symmetric_kl(d_q, d_p), logistic_loss(d_q, d_p)', 'symmetric_kl(d_q, d_p), logistic_loss(d_p, d_q)'),
+        ('Contest(symmetric_kl(d_q, d_p), logistic_loss(d_q, d_p)',
+         'Contest(symmetric_kl(d_q, d_p), logistic_loss(d_p, d_q)'),
         ("'e': q._replace(e_u=q.e_u.roll(1, 0))", "'e': q._replace(e_u=q.e_u.roll(1, 1))"),
         ('model.train(was_training)', 'model.train()'),
         ('return min(1., max(0., (', 'return min(1., abs(('),
@@ -134,6 +136,20 @@ MISTAKES = {
         ('(self.step + 1) / (warmup * steps)', '(self.step + 1) / warmup'),
         ('if g is None or g.stride() == p.stride() else', 'if True else'),  # in whatever order they lie in memory
         ('torch.empty_like(p).copy_(g)', 'g.contiguous()'),
+        ('/ remembered).sqrt()', ').sqrt()'),
+        ('/ remembered).sqrt()', '/ remembered)'),
+        ('longest * usual', 'longest'),
+        ("state['exp_avg_sq'] for", "state['exp_avg'] for"),
+        ('_descend(optimizers[who], scaler, clip)\n    scaler',
+         "_descend(optimizers['model'], scaler, clip)\n    scaler"),
+        ('    if clip is not None:', '    if clip is None:'),
+        ("self.scaler, self.recipe.get('clip')", 'self.scaler'),
+        # runs that break
+        ('> 2 * kl > 0 and', '> 2 * kl > 0 or'),
+        ('if odd and all(odd)', 'if odd and any(odd)'),
+        (' and not any(odd[-1:])', ''),
+        ('return [] if now is None else', 'return'),
+        ('if phase(row) == now]', ']'),
         ('set_gradients(players[who], grads)',
          'set_gradients(players[who], [g if p.grad is None else p.grad + g for p, g in zip(players[who], grads)])'),
         ("alternating_step if self.recipe['alternating'] else gradient_step", 'alternating_step'),

@@ -133,7 +133,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(tmp_path):
     def poison(step, row):
         seen.append(step)
         if step == 4: torch.nn.init.constant_(next(model.parameters()), torch.nan)
-    with pytest.raises(TrainingStopped, match='expected finite losses, got a non-finite .*the last finite checkpoint'):
+    with pytest.raises(TrainingStopped, match='expected finite losses, got a non-finite .*the last good checkpoint'):
         short(model, tmp_path, steps=9, checkpoint_every=3, log_every=1, callback=poison)
     tensors, about = load_tensors(tmp_path / 'checkpoint.safetensors')
     assert max(seen) == 4 and about['step'] == 3

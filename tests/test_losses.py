@@ -328,6 +328,10 @@ def symmetric_terms(model: SRbVAE, w: dict, x_u: Tensor, x_r: Tensor, q: Codes, 
         'latent_z_r': code_error(posterior(model.encoder_z, read_r), p.z_r),  # (f)
         'entropy': entropy(q.z_u) + entropy(q.z_r),
         'discriminator': logistic(d_u) + logistic(d_r),
+        'log_ratio_u_q': d_u[:N].detach().mean(),
+        'log_ratio_u_p': d_u[N:].detach().mean(),
+        'log_ratio_r_q': d_r[:N].detach().mean(),
+        'log_ratio_r_p': d_r[N:].detach().mean(),
     }
 
 
@@ -399,6 +403,10 @@ FORMULAS: dict[type[Method], Formula] = {
         'latent_z_r': (R, 'u'),  # drawn z are those of unlabelled images
         'entropy': ('encoder_z', 'ur'),
         'discriminator': ('discriminator_u discriminator_r', '-'),
+        'log_ratio_u_q': ('', ''),  # to be watched
+        'log_ratio_u_p': ('', ''),
+        'log_ratio_r_q': ('', ''),
+        'log_ratio_r_p': ('', ''),
     }),
 }
 PRETRAINING = {'reconstruction_u', 'reconstruction_r', 'kl', 'anchor'}  # the terms of sRb-VAE without codes of p
@@ -509,7 +517,8 @@ CASES = [(method, 'evaluation') for method in FORMULAS] + [
     (method, mode) for method in (SVAE, Mathieu, SRbVAE) for mode in ('training', 'plain')]
 TERMS = [(method, name) for method in FORMULAS for name in FORMULAS[method].reaches]
 DISCRIMINATORS = [pair for pair in TERMS if pair[1] == 'discriminator']
-OTHERS = [pair for pair in TERMS if pair not in DISCRIMINATORS and pair not in ADVERSARIAL]
+WATCHED = [pair for pair in TERMS if pair[1].startswith('log_ratio')]
+OTHERS = [pair for pair in TERMS if pair not in {*DISCRIMINATORS, *ADVERSARIAL, *WATCHED}]
 
 
 def test_every_method_of_the_package_has_a_formula():
@@ -581,6 +590,12 @@ def test_gradient_of_the_discriminators(method, term):
     call, _ = case(method)
     found = gradients(call.ours.objectives[term], call.model, term)
     assert reached(found) == set(FORMULAS[method].reaches[term][0].split())
+
+
+@each(WATCHED)
+def test_what_is_only_watched_asks_for_nothing(method, term):
+    """It has no gradient at all."""
+    for mode in ('evaluation', 'plain'): assert not case(method, mode)[0].ours.terms[term].requires_grad
 
 
 @each(OTHERS)

@@ -72,7 +72,7 @@ def test_one_backward_pass_holds_for_confident_discriminators(confidence: float)
     p = (-torch.rand(4, 3, dtype=torch.float64)).requires_grad_()
     found = []
     for fast in (True, False):
-        j, loss = contest(discriminator, [q], [p], fast)
+        j, loss, *_ = contest(discriminator, [q], [p], fast)
         found.append([*torch.autograd.grad(j, [q, p], retain_graph=True),
                       *torch.autograd.grad(loss, list(head.parameters()))])
     for ours, theirs in zip(*found): assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-19)

@@ -6,13 +6,24 @@ from pathlib import Path
 
 import pytest
 import torch
+from rbvae_nb import training
 from rbvae_nb.digits import digit_styles
 from rbvae_nb.files import load_tensors
 from rbvae_nb.images import ImageSets
 from rbvae_nb.methods import METHODS, RECIPES, Method, load
 from rbvae_nb.networks import Discriminator, Encoder, Generator, ImageTower, PixelNorm
 from rbvae_nb.srbvae import SRbVAE, latent_use_gap
-from rbvae_nb.training import Run, alternating_step, gradient_step, train
+from rbvae_nb.training import (
+    History,
+    Run,
+    TrainingStopped,
+    _judged,
+    alternating_step,
+    clip_gradients,
+    gradient_step,
+    out_of_line,
+    train,
+)
 from rbvae_nb.vae import VAE
 
 
@@ -48,6 +59,90 @@ def test_the_fused_adam_takes_the_steps_of_the_plain_one(step, layout):
         for _ in range(2): step(model, adam, *torch.rand(2, 4, 3, 32, 32, dtype=torch.float64))
         found.append(model.state_dict())
     for name, value in found[0].items(): assert (value - found[1][name]).abs().max() < 1e-6, name
+
+
+def exploding(model: Method, factor: float) -> Method:
+    """The same model with its own objective, not the discriminators', multiplied."""
+    losses = model.losses
+    def multiplied(*batch):
+        objectives, terms = losses(*batch)
+        return objectives | {'model': factor * objectives['model']}, terms
+    model.losses = multiplied
+    return model
+
+
+@pytest.mark.parametrize('step', [gradient_step, alternating_step])
+def test_a_gradient_that_is_too_long_is_shortened_by_what_its_player_is_used_to(step):
+    """The other player's is left alone, and so is everything as long as nothing is unusual."""
+    model, batch = SRbVAE(pretraining=0., ramp=0.).double().train(), torch.rand(2, 4, 3, 32, 32, dtype=torch.float64)
+    adam = {who: torch.optim.Adam(weights, 0., betas=(.5, .9)) for who, weights in model.players().items()}
+    def length(who): return math.sqrt(sum(float((p.grad ** 2).sum()) for p in model.players()[who]))
+    def lengths(model, clip):
+        torch.manual_seed(0)  # the same noise, so the same gradients
+        step(model, adam, *batch, clip=clip)
+        return {who: length(who) for who in adam}
+    usual = lengths(model, 2.)
+    for _ in range(3): assert lengths(model, 2.) == pytest.approx(usual, rel=1e-9)
+    clipped = lengths(exploding(model, 50.), 2.)
+    assert clipped['model'] == pytest.approx(2 * usual['model'], rel=1e-6)
+    assert clipped['discriminator'] == pytest.approx(usual['discriminator'], rel=1e-9)
+    assert lengths(model, None)['model'] == pytest.approx(50 * usual['model'], rel=1e-6)
+
+
+def test_what_is_usual_is_the_root_of_the_mean_square_so_far():
+    """Lengths 1, 2 and 3, weighted as Adam weights them; parameters without a gradient do not count."""
+    p, idle = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(1))
+    adam, seen = torch.optim.Adam([p, idle], betas=(.5, .8)), [1., 2., 3.]
+    for long in seen:
+        p.grad = torch.tensor([.6, .8]) * long
+        adam.step()
+    p.grad = torch.tensor([0., -1000.])
+    clip_gradients(adam, 1.5)
+    weights = [.8 ** 2, .8, 1.]
+    usual = math.sqrt(sum(w * long ** 2 for w, long in zip(weights, seen)) / sum(weights))
+    assert p.grad.tolist() == pytest.approx([0., -1.5 * usual], rel=1e-5) and idle.grad is None
+
+
+def test_a_clip_out_of_reach_changes_nothing_and_one_within_reach_does():
+    start, ends = SRbVAE.preset('small', seed=1, pretraining=0., ramp=0.)[0], []
+    for clip in (None, 1e9, 1.):
+        ends.append(copy.deepcopy(start))
+        quickly(ends[-1], clip=clip)
+    assert equal(ends[0], ends[1]) and not equal(ends[0], ends[2])
+
+
+# Runs that break
+def test_a_run_that_breaks_stops_with_its_last_good_checkpoint(tmp_path: Path, monkeypatch):
+    """All weights are tripled in mid-training: codes far from the prior, images that nobody asked for."""
+    monkeypatch.setattr(training, 'JUDGED_EVERY', 1)
+    model = VAE.preset('small', seed=0)[0]
+    def damage(step, row):
+        if step == 31:
+            with torch.no_grad():
+                for weights in model.parameters(): weights.mul_(3)
+    with pytest.raises(TrainingStopped, match=r'expected a training that holds, got .* at step 34 and before; .*good'):
+        quickly(model, tmp_path, 60, callback=damage, checkpoint_every=2, lr=1e-4)
+    assert load_tensors(tmp_path / 'checkpoint.safetensors')[1]['step'] == 30
+
+
+@pytest.mark.parametrize('kl, error, odd', [(81., 101., True), (79., 101., False), (81., 99., False)])
+def test_a_break_needs_twice_the_kl_and_worse_images(kl: float, error: float, odd: bool):
+    """Both sets' terms are added up; the KL is compared with the median, the error with the worst."""
+    rows = [dict(kl_z=15. + i % 3, kl_e=24., reconstruction_u=60. - i % 4, reconstruction_r=40.) for i in range(20)]
+    last = dict(kl_z=1., kl_e=kl - 1, reconstruction_u=error, reconstruction_r=0.)
+    assert out_of_line([*rows, last, last, last]) == [odd] * 3
+
+
+def test_a_run_is_compared_with_itself_within_one_phase():
+    """In the ramp of sRb-VAE, λ and with it the errors change from step to step. Rows are 25 steps apart, or more."""
+    run = run_of(SRbVAE(pretraining=.25, ramp=.25), steps=1000)
+    def compared(step, every):
+        run.history = History(dict(step=i, kl=1.) for i in range(every, step + 1, every))
+        return [row['step'] for row in _judged(run, every)]
+    for every in (1, 5, 25):
+        assert compared(100, every) == [25, 50, 75, 100] and compared(400, every) == []
+        assert compared(600, every) == [525, 550, 575, 600] and compared(1000, every)[0] == 525
+    assert compared(1000, 100) == [600, 700, 800, 900, 1000]
 
 
 # Recipes
