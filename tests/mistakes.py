@@ -13,6 +13,7 @@ WATCH = {
     'probing': ['probing'],
     'attributes': ['attributes'],
     'networks': ['training', 'methods', 'speed', 'losses'],
+    'quality': ['quality'],
 }
 MISTAKES = {
     'methods': [
@@ -244,6 +245,23 @@ MISTAKES = {
         ('nn.LeakyReLU(.2), PixelNorm()]', 'PixelNorm(), nn.LeakyReLU(.2)]'),
         ('layers += [nn.AvgPool2d(2), stage', 'layers += [nn.MaxPool2d(2), stage'),
         ('self.dropout, act = dropout, nn.LeakyReLU(.2)', 'self.dropout, act = dropout, nn.Identity()'),
+    ],
+    'quality': [
+        ('x.mean(1, keepdim=True)).abs()', 'x.mean(0, keepdim=True)).abs()'),
+        ('keepdim=True)).abs().mean()', 'keepdim=True)).mean().abs()'),
+        ('n * 3 // 4', 'n - 1'),
+        ('judge(x[0, kept:]) > 0, judge(x[1, kept:]) < 0', 'judge(x[0, :kept]) > 0, judge(x[1, :kept]) < 0'),
+        ('judge(x[1, kept:]) < 0', 'judge(x[1, kept:]) > 0'),
+        ('.default_generator.manual_seed(seed)', '.default_generator'),
+        ('torch.random.fork_rng(devices=[])', 'torch.enable_grad()'),
+        ('{code: codes[code].roll(1, 0)}', "{'z': codes['z'].roll(1, 0)}"),
+        ('(own.roll(1, 0) - own)', '(changed.roll(1, 0) - changed)'),
+        ('>= at)', '>= .9)'),
+        ('.softmax(1).max(1)', '.sigmoid().max(1)'),
+        ('tint(drawn)', 'tint(unlabelled)'),
+        ('told_from_real(drawn, real)', 'told_from_real(unlabelled, real)'),
+        ('use_of_code(model, unlabelled[:500])', "use_of_code(model, unlabelled[:500], 'z')"),
+        ('model.sample(500, torch.Generator().manual_seed(seed))', 'drawn'),
     ],
 }
 # Module and mistake: why no test of WATCH fails. Each is expected to go unnoticed.

@@ -1,8 +1,8 @@
-"""Does the arithmetic change what is learnt? `OMP_NUM_THREADS=1 python nbs/measure/arithmetic.py METHOD WAY SEED`.
+"""Does the arithmetic change what is learnt? `OMP_NUM_THREADS=1 python nbs/measure/arithmetic.py METHOD WAY SEED CLIP`.
 
-METHOD is rbvae or srbvae, WAY one of the names in WAYS. The small preset is trained on `digit_styles()` and probed; a
-row for each code goes into arithmetic.csv beside this file. Up to twenty minutes on a core; a run that was stopped
-goes on from its checkpoint in the folder arithmetic/.
+METHOD is rbvae or srbvae, WAY one of the names in WAYS, CLIP a number for `train`, or none. The small preset is trained
+on `digit_styles()` and probed; a row for each code goes into arithmetic.csv beside this file. Up to twenty minutes on a
+core; a run that was stopped goes on from its checkpoint in the folder arithmetic/.
 """
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ WAYS = {  # dtype; whether layers and players are computed together, as `train` 
     'fast': ('bfloat16', True),
     'scrambled': ('bfloat16', True),  # gradients handed to the optimizer in whatever order they lie in memory
 }
-KEY = ['method', 'way', 'seed', 'code']
+KEY = ['method', 'clip', 'way', 'seed', 'code']
 RESULTS = Path(__file__).with_name('arithmetic.csv')
 
 
@@ -27,23 +27,25 @@ def as_they_come(parameters, gradients):
     for p, g in zip(parameters, gradients): p.grad = g
 
 
-def trained(method: str, way: str, seed: int) -> pd.DataFrame:
+def trained(method: str, way: str, seed: int, clip: str) -> pd.DataFrame:
     """What linear probes read from the codes of one training."""
     dtype, fast = WAYS[way]
     if way == 'scrambled': training.set_gradients = as_they_come
     data, (model, recipe) = digit_styles(), METHODS.find(method).preset('small', seed)
+    recipe['clip'] = None if clip == 'none' else float(clip)
+    training.out_of_line = lambda rows: []  # a run that breaks goes on, so that it can be probed
     history = training.train(model, data.sets, **recipe, dtype=dtype, fast=fast,
-                             out=f'arithmetic/{method}-{way}-{seed}')
+                             out=f'arithmetic/{method}-{clip}-{way}-{seed}')
     late = history[len(history) * 2 // 5:]  # pretraining and ramp are over
     worst = max(sum(value for name, value in row.items() if name.startswith('kl')) for row in late)
     return probe(model, data).round(4).rename_axis('code').reset_index().assign(
-        method=method, way=way, seed=seed, **{'worst kl': round(worst, 1)})
+        method=method, clip=clip, way=way, seed=seed, **{'worst kl': round(worst, 1)})
 
 
 if __name__ == '__main__':
-    method, way, seed = *sys.argv[1:3], int(sys.argv[3])
-    found = trained(method, way, seed).set_index(KEY)
-    before = [pd.read_csv(RESULTS, index_col=KEY)] if RESULTS.exists() else []
+    method, way, seed, clip = sys.argv[1:]
+    found = trained(method, way, int(seed), clip).set_index(KEY)
+    before = [pd.read_csv(RESULTS, index_col=KEY, dtype={'clip': str})] if RESULTS.exists() else []
     every = pd.concat([*before, found])
     every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
     print(found.to_string())
