@@ -19,7 +19,8 @@ def deaf(*silent: str) -> RbVAE:
     model = RbVAE(dim_z=6, dim_e=3).eval()
     with torch.no_grad():
         weight = model.generator.layers[0].weight
-        for encoder in (model.encoder_z, model.encoder_e): encoder.tower.layers[-1].weight.mul_(100)  # codes that differ
+        for encoder in (model.encoder_z, model.encoder_e):  # codes that differ from image to image
+            encoder.tower.layers[-1].weight.mul_(100)
         if 'z' in silent: weight[:, :6] = 0
         if 'e' in silent: weight[:, 6:] = 0
     return model
