@@ -36,7 +36,7 @@ def told_from_real(
     steps: int = 150,
     seed: int = 0,
 ) -> float:  # ½: not told apart; 1: always; raises ValueError for too few images
-    "Share of held-out images that a small network, trained on three quarters of either kind, tells from the other kind."
+    "Share of held-out images that a small network, trained on three quarters of either kind, judges correctly."
     n = min(len(drawn), len(real))
     if n < 100: raise ValueError(f'expected at least 100 images of either kind, got {n}')
     x, kept = torch.stack([floats(images)[:n].float() for images in (real, drawn)]), n * 3 // 4
@@ -85,7 +85,7 @@ def picture_scores(
     n: int = 4000,  # images to tell apart
     seed: int = 0,  # of the random samples
 ) -> dict[str, float]:
-    "Tint of drawn reference images, and how easily they are told from real ones; use of e; random samples that are sure."
+    "Tint of drawn reference images, how easily they are told from real ones, use of e, and sure random samples."
     unlabelled, real = (images[:n].cpu() for images in (data.sets.unlabelled, data.sets.reference))
     drawn = model.with_reference(unlabelled)
     return {

@@ -332,8 +332,8 @@ def train(
     if callable(progress): raise TypeError('expected progress as True or False, got a function; give it as callback')
     device, saving = pick_device(device), Saving(out, checkpoint_every, samples, snapshots)
     recipe = dict(steps=steps, batch_size=batch_size, lr=lr, lr_ratio=lr_ratio or {}, betas=list(betas), warmup=warmup,
-                  decay=decay, clip=clip, alternating=alternating, seed=seed, dtype=_pick_dtype(dtype, device), fast=fast,
-                  graph=graph)
+                  decay=decay, clip=clip, alternating=alternating, seed=seed, dtype=_pick_dtype(dtype, device),
+                  fast=fast, graph=graph)
     if graph and (device.type != 'cuda' or recipe['dtype'] == 'float16'):
         raise ValueError(f'expected graph=True on a CUDA device in bfloat16 or float32, got {device} in '
                          f'{recipe["dtype"]}; leave it out')

@@ -75,7 +75,7 @@ def value(text: str):
 if __name__ == '__main__':
     seed, *arguments = sys.argv[1:]
     found = trained(int(seed), {key: value(text) for key, text in (a.split('=', 1) for a in arguments)})
-    found = found.set_index(KEY).round(4)
+    found = found.set_index(KEY).map(lambda v: v if isinstance(v, str) else round(float(v), 4))
     before = [pd.read_csv(RESULTS, index_col=KEY)] if RESULTS.exists() else []
     every = pd.concat([*before, found])
     every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
