@@ -417,7 +417,8 @@ def _loop(run: Run, saving: Saving, log_every: int, progress: bool, callback: Ca
                 if run.step % max(log_every, JUDGED_EVERY) == 0: odd = out_of_line(_judged(run, log_every))
                 if odd and all(odd): raise TrainingStopped(_broken(run, saving.checkpoint))
                 bar.set_postfix({name: f'{row[name]:.3g}' for name in watch if name in row})
-            if (last or saving.due(run.step)) and not any(odd[-1:]): saving.save(run)
+            good = run.step == steps or not any(odd[-1:])  # what is in doubt does not replace a checkpoint
+            if good and (last or saving.due(run.step)): saving.save(run)
             if logged and callback: callback(run.step, row)
             if stop: raise KeyboardInterrupt
 

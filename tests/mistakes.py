@@ -148,7 +148,8 @@ MISTAKES = {
         # runs that break
         ('> 2 * kl > 0 and', '> 2 * kl > 0 or'),
         ('if odd and all(odd)', 'if odd and any(odd)'),
-        (' and not any(odd[-1:])', ''),
+        ('run.step == steps or not any(odd[-1:])', 'True'),
+        ('run.step == steps or not any(odd[-1:])', 'not any(odd[-1:])'),
         ('return [] if now is None else', 'return'),
         ('if phase(row) == now]', ']'),
         ('set_gradients(players[who], grads)',

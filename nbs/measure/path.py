@@ -2,9 +2,9 @@
 
 Trains the preset with some arguments changed (of the model, or of `train`; VALUE as JSON; source=FOLDER takes the
 digits from there) and measures everything that choices are made by on a validation split: probes are fitted on one half
-of the digits that usually fit them, and judged, as are the pictures, on the other half; the test split is not looked
-at. A row goes into path.csv beside this file. Ten minutes on a core or more; a run that was stopped goes on from its
-checkpoint in the folder path/.
+of the digits that usually fit them, and judged, as are swaps, on the other half; `picture_scores` looks at the training
+sets; the test split is not looked at. A row goes into path.csv beside this file. Ten minutes on a core or more; a run
+that was stopped goes on from its checkpoint in the folder path/.
 """
 import json
 import sys
