@@ -52,7 +52,8 @@ def clip_gradients(
     states = [optimizer.state[p] for p in known]
     remembered = 1 - group['betas'][1] ** states[0]['step']  # share of a full memory, as in Adam's own correction
     usual = (get_total_norm([state['exp_avg_sq'] for state in states], 1) / remembered).sqrt()
-    clip_grads_with_norm_(known, longest * usual, get_total_norm([p.grad for p in known]))
+    limit = (longest * usual).where(usual > 0, torch.inf)  # a player that has only stood still so far may start
+    clip_grads_with_norm_(known, limit, get_total_norm([p.grad for p in known]))
 
 # %% ../nbs/06_training.ipynb #5375c7b9
 UNSCALED = GradScaler('cpu', enabled=False)  # hands everything through

@@ -144,6 +144,7 @@ MISTAKES = {
         ('_descend(optimizers[who], scaler, clip)\n    scaler',
          "_descend(optimizers['model'], scaler, clip)\n    scaler"),
         ('    if clip is not None:', '    if clip is None:'),
+        ('.where(usual > 0, torch.inf)', ''),
         ("self.scaler, self.recipe.get('clip')", 'self.scaler'),
         # runs that break
         ('> 2 * kl > 0 and', '> 2 * kl > 0 or'),

@@ -103,6 +103,17 @@ def test_what_is_usual_is_the_root_of_the_mean_square_so_far():
     assert p.grad.tolist() == pytest.approx([0., -1.5 * usual], rel=1e-5) and idle.grad is None
 
 
+def test_a_player_that_stood_still_may_start():
+    """Gradients of exactly zero say nothing about what is usual."""
+    p = torch.nn.Parameter(torch.zeros(2))
+    adam = torch.optim.Adam([p], betas=(.5, .99))
+    for gradient in (torch.zeros(2), torch.tensor([3., 4.])):
+        p.grad = gradient.clone()
+        clip_gradients(adam, 3.)
+        adam.step()
+    assert p.grad.tolist() == [3., 4.] and p.abs().min() > 0
+
+
 def test_a_clip_out_of_reach_changes_nothing_and_one_within_reach_does():
     start, ends = SRbVAE.preset('small', seed=1, pretraining=0., ramp=0.)[0], []
     for clip in (None, 1e9, 1.):
