@@ -136,6 +136,7 @@ class SVAE(VAE):
     watch = ('adversarial', 'reconstruction', 'discriminator')
     presets = {
         'small': dict(model={}, recipe=RECIPES['small']),
+        'medium': VAE.presets['medium'],
         'paper': dict(
             model=dict(
                 SIZES['paper'],

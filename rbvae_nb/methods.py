@@ -219,6 +219,15 @@ RECIPES = {
         decay=.3,
         clip=3.,
     ),
+    'medium': dict(
+        steps=25_000,
+        batch_size=32,
+        lr=1.2e-3,
+        betas=(.5, .99),
+        warmup=.008,
+        decay=.3,
+        clip=3.,
+    ),
     'paper': dict(
         steps=50_000,  # 30 epochs of 60,000 images
         batch_size=36,

@@ -350,8 +350,16 @@ def architecture(
 SIZES = {
     'small': dict(
         image_size=32,
-        channels=(96, 64, 32),
-        generator_channels=(64, 48, 24, 12),
+        channels=(96, 64, 48),
+        generator_channels=(96, 64, 32, 16),
+        n_convs=1,
+        patch=2,
+        latent_norm=False,
+    ),
+    'medium': dict(
+        image_size=64,
+        channels=(96, 96, 64, 48),
+        generator_channels=(96, 96, 64, 32, 16),
         n_convs=1,
         patch=2,
         latent_norm=False,

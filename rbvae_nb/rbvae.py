@@ -27,6 +27,7 @@ class RbVAE(Method):
     watch: ClassVar[tuple[str, ...]] = ('reconstruction_u', 'reconstruction_r')
     presets = {
         'small': dict(model={}, recipe=RECIPES['small']),
+        'medium': dict(model=dict(SIZES['medium'], laplace_scale=9.6, pyramid=4), recipe=RECIPES['medium']),
         'paper': dict(
             model=dict(
                 SIZES['paper'],
@@ -44,8 +45,8 @@ class RbVAE(Method):
         dim_z: int = 48,  # dimensions of the common code
         dim_e: int = 8,  # dimensions of the target code
         laplace_scale: float = 1.2,  # λ of the likelihood
-        channels: tuple[int, ...] = (96, 64, 32),  # as in `SIZES`
-        generator_channels: tuple[int, ...] | None = (64, 48, 24, 12),  # `channels` if None
+        channels: tuple[int, ...] = (96, 64, 48),  # as in `SIZES`
+        generator_channels: tuple[int, ...] | None = (96, 64, 32, 16),  # `channels` if None
         n_convs: int = 1,  # convolutions at each resolution
         patch: int = 2,  # side of the pixel blocks that the encoders fold into channels
         latent_norm: bool = False,  # pixel-normalise the codes before the generator

@@ -59,6 +59,10 @@ class SRbVAE(RbVAE):
     watch = ('adversarial_u', 'adversarial_r', 'discriminator')
     presets = {
         'small': dict(model={}, recipe=RECIPES['small']),
+        'medium': dict(
+            model=dict(SIZES['medium'], laplace_scale=160., pretraining_scale=9.6, pyramid=4),
+            recipe=RECIPES['medium'],
+        ),
         'paper': dict(
             model=dict(
                 SIZES['paper'],
@@ -84,17 +88,17 @@ class SRbVAE(RbVAE):
     }
 
     def __init__(self,
-        laplace_scale: float = 60.,  # λ of the likelihood in the symmetric objective
-        adversarial_weight: float = 1.5,  # of (a, b)
-        latent_z_weight: float = .5,  # of (e, f), for the code z
-        latent_e_weight: float = .5,  # of (e), for the code e
+        laplace_scale: float = 20.,  # λ of the likelihood in the symmetric objective
+        adversarial_weight: float = 3.,  # of (a, b)
+        latent_z_weight: float = 1.,  # of (e, f), for the code z
+        latent_e_weight: float = 1.,  # of (e), for the code e
         dropout: float = .25,  # group dropout of the discriminators
         noise: float = 0.,  # Laplace scale of the generated images; 0 takes the mean, the paper has .01
-        pretraining: float = .2,  # share of the training, at its start, with Eq. 3 (and the anchor) alone
+        pretraining: float = .2,  # share of the training, at its start, with Eq. 3 (and the anchor, if any) alone
         ramp: float = .06,  # share of the training that the change into the symmetric objective takes
         pretraining_scale: float | None = 1.2,  # λ during the pretraining, `laplace_scale` if None
         kl_weight: float = .5,  # share of Eq. 3's KL terms that stays
-        anchor_weight: float = .1,  # of $-\\log q(\\mathbf e^r|\\mathbf x^r)$
+        anchor_weight: float = 0.,  # of $-\\log q(\\mathbf e^r|\\mathbf x^r)$
         aggregate: float = .5,  # share of p's codes drawn from the aggregate posterior
         entropy_weight: float = .5,  # share of the entropy of those codes that is kept
         code_gradient: float = .5,  # share of the gradient of (e, f) that reaches the generator

@@ -230,7 +230,7 @@ def several(kind: type, metavar: str) -> dict:
 def run_table(
     out: str | Path = 'rbvae-table',  # folder of the runs and of what is reported; the same folder goes on
     data: str = 'digit_styles',  # experiment, such as digit_styles, digit_styles:mnist (or :FOLDER), turned_shapes
-    preset: str = 'small',  # 'small', or 'paper': 64 pixels, 50,000 steps of 36 + 36 images
+    preset: str = 'small',  # 'small'; 'medium': 64 pixels; or 'paper': 64 pixels, 50,000 steps of 36 + 36 images
     methods: Annotated[Sequence[str] | None, several(str, 'NAME')] = None,  # all, or some: NAME or NAME:ARGUMENT=VALUE
     seeds: Annotated[Sequence[int], several(int, 'SEED')] = (0, 1, 2),  # a run of every method for each
     sweep: Annotated[Sequence[float], several(float, 'VALUE')] = (),  # tried for each method's hyperparameter

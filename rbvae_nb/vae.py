@@ -25,6 +25,7 @@ class VAE(Method):
     watch: ClassVar[tuple[str, ...]] = ('reconstruction', 'kl')
     presets = {
         'small': dict(model={}, recipe=RECIPES['small']),
+        'medium': dict(model=dict(SIZES['medium'], laplace_scale=9.6, pyramid=4), recipe=RECIPES['medium']),
         'paper': dict(
             model=dict(
                 SIZES['paper'],
@@ -40,8 +41,8 @@ class VAE(Method):
         dim_z: int = 32,  # dimensions of the code
         laplace_scale: float = 1.2,  # λ of the likelihood
         beta: float = 1.,  # weight of the KL
-        channels: tuple[int, ...] = (96, 64, 32),  # as in `SIZES`
-        generator_channels: tuple[int, ...] | None = (64, 48, 24, 12),  # `channels` if None
+        channels: tuple[int, ...] = (96, 64, 48),  # as in `SIZES`
+        generator_channels: tuple[int, ...] | None = (96, 64, 32, 16),  # `channels` if None
         n_convs: int = 1,  # convolutions at each resolution
         patch: int = 2,  # side of the pixel blocks that the encoder folds into channels
         latent_norm: bool = False,  # pixel-normalise the code before the generator

@@ -89,7 +89,7 @@ def test_every_length_ends_with_the_whole_symmetric_objective(steps: int):
         assert run.advance().keys() & symmetric == (symmetric if on else set())
         assert ({'discriminator_u', 'discriminator_r'} <= changed(before, run.model)) == on
     weights = run.model.weights(run.model.share((steps - 1) / steps))
-    assert weights == run.model.weights(1.) and weights['adversarial_u'] == weights['adversarial_r'] == 1.5
+    assert weights == run.model.weights(1.) and weights['adversarial_u'] == weights['adversarial_r'] == 3
 
 
 @pytest.mark.parametrize('wrong', [dict(pretraining=1000), dict(ramp=400.), dict(pretraining=-.1)])

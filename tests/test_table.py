@@ -166,7 +166,7 @@ def test_a_sweep_that_cannot_be_read(tmp_path):
     (dict(methods=['srbvae:kl_weight=much']), 'expected a number'),
     (dict(data='digit'), "expected one of the experiments .*turned_shapes.*, got 'digit'"),
     (dict(data='turned_shapes:mnist'), 'has no other source'),
-    (dict(preset='huge'), "expected a preset of .'paper', 'small'., got 'huge'"),
+    (dict(preset='huge'), "expected a preset of .'medium', 'paper', 'small'., got 'huge'"),
     (dict(factor='hue'), "expected a factor of .*'width'.*, got 'hue'"),
     (dict(methods=[]), 'at least one method'),
     (dict(steps=0), 'expected steps of at least 1, got 0'),

@@ -1,8 +1,9 @@
 """Does the arithmetic change what is learnt? `OMP_NUM_THREADS=1 python nbs/measure/arithmetic.py METHOD WAY SEED CLIP`.
 
-METHOD is rbvae or srbvae, WAY one of the names in WAYS, CLIP a number for `train`, or none. The small preset is trained
-on `digit_styles()` and probed; a row for each code goes into arithmetic.csv beside this file. Up to twenty minutes on a
-core; a run that was stopped goes on from its checkpoint in the folder arithmetic/.
+METHOD is rbvae or srbvae, WAY one of the names in WAYS, CLIP a number for `train`, or none. The small preset as it was
+when the question came up (BEFORE) is trained on `digit_styles()` and probed; a row for each code goes into
+arithmetic.csv beside this file. Up to twenty minutes on a core; a run that was stopped goes on from its checkpoint in
+the folder arithmetic/.
 """
 import sys
 from pathlib import Path
@@ -18,6 +19,12 @@ WAYS = {  # dtype; whether layers and players are computed together, as `train` 
     'fast': ('bfloat16', True),
     'scrambled': ('bfloat16', True),  # gradients handed to the optimizer in whatever order they lie in memory
 }
+NETWORKS = dict(channels=(96, 64, 32), generator_channels=(64, 48, 24, 12))
+BEFORE = {
+    'rbvae': NETWORKS,
+    'srbvae': dict(NETWORKS, laplace_scale=60., adversarial_weight=1.5, latent_z_weight=.5, latent_e_weight=.5,
+                   anchor_weight=.1),
+}
 KEY = ['method', 'clip', 'way', 'seed', 'code']
 RESULTS = Path(__file__).with_name('arithmetic.csv')
 
@@ -31,7 +38,7 @@ def trained(method: str, way: str, seed: int, clip: str) -> pd.DataFrame:
     """What linear probes read from the codes of one training."""
     dtype, fast = WAYS[way]
     if way == 'scrambled': training.set_gradients = as_they_come
-    data, (model, recipe) = digit_styles(), METHODS.find(method).preset('small', seed)
+    data, (model, recipe) = digit_styles(), METHODS.find(method).preset('small', seed, **BEFORE[method])
     recipe['clip'] = None if clip == 'none' else float(clip)
     training.out_of_line = lambda rows: []  # a run that breaks goes on, so that it can be probed
     history = training.train(model, data.sets, **recipe, dtype=dtype, fast=fast,

@@ -50,7 +50,7 @@ def options() -> argparse.Namespace:
     add('--mnist', default=os.environ.get('RBVAE_MNIST'), help='folder that holds MNIST/raw')
     add('--device', default='auto', help="'cpu', 'cuda', 'mps', or 'auto'")
     add('--no-bench', action='store_true', help='leave the benchmark out')
-    add('--preset', default='paper', help="'small' for a trial")
+    add('--preset', default='paper', help="'medium', or 'small' for a trial")
     add('--steps', type=int, help="for a trial: instead of the preset's own")
     add('--limit', type=int, help='for a trial: images in each set and split, at most')
     add('--worker', type=Path, help=argparse.SUPPRESS)  # the folder of the one run that this process trains
