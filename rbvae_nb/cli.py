@@ -69,7 +69,7 @@ def demo(
     steps: Annotated[int | None, dict(type=int)] = None,  # of each training, instead of the preset's own
     device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
 ):
-    "Train both models (about 8 minutes on 2 cores), probe them, draw them."
+    "Train both models (about 10 minutes on 2 cores), probe them, draw them."
     out, make = Path(out), find_experiment(data)
     pick_device(device)
     if pretrained: _check_pretrained(out, data)

@@ -211,7 +211,7 @@ class Method(Autoencoder):
 # %% ../nbs/04b_methods.ipynb #148277c3
 RECIPES = {
     'small': dict(
-        steps=5000,
+        steps=6500,
         batch_size=32,
         lr=1.2e-3,
         betas=(.5, .99),
@@ -220,11 +220,11 @@ RECIPES = {
         clip=3.,
     ),
     'medium': dict(
-        steps=25_000,
+        steps=26_000,
         batch_size=32,
         lr=1.2e-3,
         betas=(.5, .99),
-        warmup=.008,
+        warmup=.01,
         decay=.3,
         clip=3.,
     ),

@@ -1,7 +1,7 @@
 """Does the arithmetic change what is learnt? `OMP_NUM_THREADS=1 python nbs/measure/arithmetic.py METHOD WAY SEED CLIP`.
 
 METHOD is rbvae or srbvae, WAY one of the names in WAYS, CLIP a number for `train`, or none. The small preset as it was
-when the question came up (BEFORE) is trained on `digit_styles()` and probed; a row for each code goes into
+when the question came up (BEFORE, STEPS) is trained on `digit_styles()` and probed; a row for each code goes into
 arithmetic.csv beside this file. Up to twenty minutes on a core; a run that was stopped goes on from its checkpoint in
 the folder arithmetic/.
 """
@@ -25,6 +25,7 @@ BEFORE = {
     'srbvae': dict(NETWORKS, laplace_scale=60., adversarial_weight=1.5, latent_z_weight=.5, latent_e_weight=.5,
                    anchor_weight=.1),
 }
+STEPS = 5000
 KEY = ['method', 'clip', 'way', 'seed', 'code']
 RESULTS = Path(__file__).with_name('arithmetic.csv')
 
@@ -39,7 +40,7 @@ def trained(method: str, way: str, seed: int, clip: str) -> pd.DataFrame:
     dtype, fast = WAYS[way]
     if way == 'scrambled': training.set_gradients = as_they_come
     data, (model, recipe) = digit_styles(), METHODS.find(method).preset('small', seed, **BEFORE[method])
-    recipe['clip'] = None if clip == 'none' else float(clip)
+    recipe |= dict(steps=STEPS, clip=None if clip == 'none' else float(clip))
     training.out_of_line = lambda rows: []  # a run that breaks goes on, so that it can be probed
     history = training.train(model, data.sets, **recipe, dtype=dtype, fast=fast,
                              out=f'arithmetic/{method}-{clip}-{way}-{seed}')

@@ -1,4 +1,4 @@
-"""Make the weights inside the package: `python nbs/measure/weights.py rbvae srbvae` (about 8 minutes on two cores).
+"""Make the weights inside the package: `python nbs/measure/weights.py rbvae srbvae` (about 10 minutes on two cores).
 
 Each method is trained in its small preset, with seed 0, on `digit_styles()`. It is saved as float16 in
 rbvae_nb/weights/NAME.safetensors, and described in NAME.md beside it: a model card.
