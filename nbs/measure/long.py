@@ -1,9 +1,9 @@
-"""Ten times as long, the rate held: `OMP_NUM_THREADS=1 python nbs/measure/long.py MNIST_FOLDER SEED [KEY=VALUE ...]`.
+"""Much longer, the rate held: `OMP_NUM_THREADS=1 python nbs/measure/long.py MNIST_FOLDER SEED [KEY=VALUE ...]`.
 
 sRb-VAE's small preset on the whole of MNIST (in torchvision's layout, in MNIST_FOLDER), for 50,000 steps: a thousand of
-pretraining, three hundred of ramp, and then nothing changes any more, the learning rate neither. More than an hour on a core; a run that was
-stopped goes on from its checkpoint in the folder long/. On the way everything that path.py measures is measured, on its
-validation split, and goes into long.csv beside this file, a row for each number of steps.
+pretraining, three hundred of ramp, and then nothing changes any more, the learning rate neither. More than an hour on a
+core; a run that was stopped goes on from its checkpoint in the folder long/. On the way everything that path.py
+measures is measured, on its validation split, and goes into long.csv beside this file, a row for each number of steps.
 """
 import sys
 from pathlib import Path
