@@ -1,10 +1,10 @@
 """The way to sRb-VAE's small preset: `OMP_NUM_THREADS=1 python nbs/measure/path.py SEED [KEY=VALUE ...]`.
 
 Trains the preset with some arguments changed (of the model, or of `train`; VALUE as JSON; source=FOLDER takes the
-digits from there) and measures everything that choices are made by on a validation split: probes are fitted on one half
-of the digits that usually fit them, and judged, as are swaps, on the other half; `picture_scores` looks at the training
-sets; the test split is not looked at. A row goes into path.csv beside this file. Ten minutes on a core or more; a run
-that was stopped goes on from its checkpoint in the folder path/.
+digits from there, method=rbvae another method) and measures everything that choices are made by on a validation split:
+probes are fitted on one half of the digits that usually fit them, and judged, as are swaps, on the other half;
+`picture_scores` looks at the training sets; the test split is not looked at. A row goes into path.csv beside this file.
+Ten minutes on a core or more; a run that was stopped goes on from its checkpoint in the folder path/.
 """
 import json
 import sys
@@ -16,9 +16,10 @@ import pandas as pd
 from rbvae_nb.attributes import classifier_for, swap_scores
 from rbvae_nb.digits import digit_styles
 from rbvae_nb.experiments import Experiment, Split
+from rbvae_nb.methods import METHODS
 from rbvae_nb.probing import encode_split, scores
 from rbvae_nb.quality import picture_scores
-from rbvae_nb.srbvae import SRbVAE
+from rbvae_nb.rbvae import RbVAE
 from rbvae_nb.training import TrainingStopped, train
 
 KEY = ['changed', 'seed']
@@ -31,7 +32,7 @@ def validation(data: Experiment) -> tuple[Split, Split]:
     return tuple(fit.rows(half) for half in np.array_split(np.arange(len(fit)), 2))
 
 
-def measured(model: SRbVAE, data: Experiment) -> dict[str, float]:
+def measured(model: RbVAE, data: Experiment) -> dict[str, float]:
     """What codes know, by a line (and style from z also by an RBF kernel); swaps; pictures."""
     fit, val = validation(data)
     codes = encode_split(model, fit), fit, encode_split(model, val), val
@@ -49,13 +50,15 @@ def trained(seed: int, changed: dict) -> pd.DataFrame:
     """One row."""
     changed, start = dict(changed), time.perf_counter()
     data = digit_styles(source=changed.pop('source', 'embedded'))
-    _, recipe = SRbVAE.preset('small', seed)
+    method = METHODS.find(changed.pop('method', 'srbvae'))
+    _, recipe = method.preset('small', seed)
     recipe |= {key: changed.pop(key) for key in [*changed] if key in (*recipe, 'lr_ratio', 'alternating')}
-    model, _ = SRbVAE.preset('small', seed, **changed)
+    model, _ = method.preset('small', seed, **changed)
     name = named(sys.argv[2:])
     try: history = train(model, data.sets, **recipe, out=Path('path') / f'{name}-{seed}'.replace('/', '_'))
     except TrainingStopped as error: return pd.DataFrame([dict(changed=name, seed=seed, stopped=str(error))])
-    worst = max(row['kl'] for row in history if row['step'] > .4 * recipe['steps'])
+    worst = max(sum(value for term, value in row.items() if term.startswith('kl'))
+                for row in history if row['step'] > .4 * recipe['steps'])
     minutes = (time.perf_counter() - start) / 60
     return pd.DataFrame([dict(changed=name, seed=seed, stopped='', **{'worst kl': worst}, minutes=minutes,
                               **measured(model, data))])
