@@ -140,7 +140,7 @@ class SVAE(VAE):
         'paper': dict(
             model=dict(
                 SIZES['paper'],
-                laplace_scale=100.,
+                laplace_scale=.01,
                 pyramid=0,
             ),
             recipe=RECIPES['paper'],

@@ -58,7 +58,7 @@ def use_of_code(
     model: RbVAE,
     images: Tensor,  # (N, 3, H, H), uint8 or float in [-1, 1]
     code: str = 'e',
-) -> float:  # 0: ignored; about 1: nothing else matters
+) -> float:  # 0: ignored; about 1: nothing else matters; NaN if every image is decoded to the same one
     "Mean change of a decoded image when a code comes from another one, over the mean difference of two decoded images."
     codes = model.encode(images)
     if code not in codes: raise ValueError(f'expected one of the codes {tuple(codes)}, got {code!r}')

@@ -68,7 +68,7 @@ class SRbVAE(RbVAE):
                 SIZES['paper'],
                 dim_z=32,
                 dim_e=32,
-                laplace_scale=100.,
+                laplace_scale=.01,
                 pyramid=0,
                 adversarial_weight=1.,
                 latent_z_weight=1.,
