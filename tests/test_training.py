@@ -173,7 +173,7 @@ def test_the_paper_preset_is_that_of_the_paper():
         dims = {key: value for key, value in model.items() if key.startswith('dim_')}
         assert recipe == RECIPES['paper'] and {*dims.values()} == {32} and model['image_size'] == 64, name
         assert model['pyramid'] == 0 and model['patch'] == 1 and model['n_convs'] == 2 and model['latent_norm'], name
-        assert model['laplace_scale'] == (100 if name in ('svae', 'srbvae') else .01), name
+        assert model['laplace_scale'] == .01 and model.get('noise', .01) == .01, name  # λ, in both of its roles
 
 
 def test_a_preset_changes_defaults_and_arguments_change_a_preset():
