@@ -219,15 +219,6 @@ RECIPES = {
         decay=.3,
         clip=3.,
     ),
-    'medium': dict(
-        steps=26_000,
-        batch_size=32,
-        lr=1.2e-3,
-        betas=(.5, .99),
-        warmup=.01,
-        decay=.3,
-        clip=3.,
-    ),
     'paper': dict(
         steps=50_000,  # 30 epochs of 60,000 images
         batch_size=36,
@@ -235,6 +226,8 @@ RECIPES = {
         betas=(.5, .99),
     ),
 }
+
+RECIPES['medium'] = RECIPES['small'] | dict(steps=26_000, warmup=.01)
 
 METHODS = Registry('method')
 

@@ -92,6 +92,17 @@ def test_every_length_ends_with_the_whole_symmetric_objective(steps: int):
     assert weights == run.model.weights(1.) and weights['adversarial_u'] == weights['adversarial_r'] == 3
 
 
+def test_no_preset_has_the_anchor_and_medium_is_small_with_one_level_more():
+    """Eight times the λ and one level of the pyramid: from 32 pixels down the same objective."""
+    for name in SRbVAE.presets: assert SRbVAE.preset_arguments(name)['anchor_weight'] == 0
+    for name, method in METHODS.all().items():
+        if 'medium' not in method.presets: continue
+        small, medium = (method.preset_arguments(preset) for preset in ('small', 'medium'))
+        scales = small.keys() & {'laplace_scale', 'pretraining_scale'}
+        assert {key: medium[key] for key in scales} == {key: 8 * small[key] for key in scales}, name
+        assert medium['pyramid'] == small['pyramid'] + 1 and medium['image_size'] == 2 * small['image_size'], name
+
+
 @pytest.mark.parametrize('wrong', [dict(pretraining=1000), dict(ramp=400.), dict(pretraining=-.1)])
 def test_pretraining_and_ramp_are_shares(wrong: dict):
     """Steps in their place would leave the symmetric objective off for good."""

@@ -37,7 +37,7 @@ if __name__ == '__main__':
     stopped, worst = trained(data, int(seed), out, {k: value(v) for k, v in (a.split('=', 1) for a in arguments)})
     files = {step: out / f'model-{step:06}.safetensors' for step in AT}
     rows = [dict(changed=name, seed=int(seed), step=step, **measured(load(file), data))
-            for step, file in files.items() if file.exists()]
+            for step, file in files.items() if file.exists()] or [dict(changed=name, seed=int(seed), step=0)]
     found = pd.DataFrame(rows).assign(stopped=stopped, **{'worst kl': worst}).round(4).set_index([*KEY, 'step'])
     before = [pd.read_csv(RESULTS, index_col=[*KEY, 'step'], keep_default_na=False)] if RESULTS.exists() else []
     every = pd.concat([*before, found])
