@@ -88,6 +88,8 @@ MISTAKES = {
         ('entropy=-z *', 'entropy=z *'),
         ('self.aggregate * self.entropy_weight', 'self.entropy_weight'),
         ('anchor=self.anchor_weight', 'anchor=t * self.anchor_weight'),
+        ('anchor_weight: float = 0.', 'anchor_weight: float = .1'),
+        ('laplace_scale=160.', 'laplace_scale=20.'),
         ('(elapsed - self.pretraining) / self.ramp', 'elapsed / self.ramp'),
         ('float(elapsed >= self.pretraining)', 'float(elapsed < self.pretraining)'),
         # one backward pass for both players
