@@ -213,7 +213,7 @@ RECIPES = {
     'small': dict(
         steps=6500,
         batch_size=32,
-        lr=1.2e-3,
+        lr=1.6e-3,
         betas=(.5, .99),
         warmup=.04,
         decay=.3,

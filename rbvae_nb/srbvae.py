@@ -89,7 +89,7 @@ class SRbVAE(RbVAE):
 
     def __init__(self,
         laplace_scale: float = 20.,  # λ of the likelihood in the symmetric objective
-        adversarial_weight: float = 3.,  # of (a, b)
+        adversarial_weight: float = 6.,  # of (a, b)
         latent_z_weight: float = 1.,  # of (e, f), for the code z
         latent_e_weight: float = 1.,  # of (e), for the code e
         dropout: float = .25,  # group dropout of the discriminators
@@ -97,7 +97,7 @@ class SRbVAE(RbVAE):
         pretraining: float = .2,  # share of the training, at its start, with Eq. 3 (and the anchor, if any) alone
         ramp: float = .06,  # share of the training that the change into the symmetric objective takes
         pretraining_scale: float | None = 1.2,  # λ during the pretraining, `laplace_scale` if None
-        kl_weight: float = .5,  # share of Eq. 3's KL terms that stays
+        kl_weight: float = .75,  # share of Eq. 3's KL terms that stays
         anchor_weight: float = 0.,  # of $-\\log q(\\mathbf e^r|\\mathbf x^r)$
         aggregate: float = .5,  # share of p's codes drawn from the aggregate posterior
         entropy_weight: float = .5,  # share of the entropy of those codes that is kept

@@ -23,9 +23,9 @@ NETWORKS = dict(channels=(96, 64, 32), generator_channels=(64, 48, 24, 12))
 BEFORE = {
     'rbvae': NETWORKS,
     'srbvae': dict(NETWORKS, laplace_scale=60., adversarial_weight=1.5, latent_z_weight=.5, latent_e_weight=.5,
-                   anchor_weight=.1),
+                   kl_weight=.5, anchor_weight=.1),
 }
-STEPS = 5000
+RECIPE = dict(steps=5000, lr=1.2e-3)
 KEY = ['method', 'clip', 'way', 'seed', 'code']
 RESULTS = Path(__file__).with_name('arithmetic.csv')
 
@@ -40,7 +40,7 @@ def trained(method: str, way: str, seed: int, clip: str) -> pd.DataFrame:
     dtype, fast = WAYS[way]
     if way == 'scrambled': training.set_gradients = as_they_come
     data, (model, recipe) = digit_styles(), METHODS.find(method).preset('small', seed, **BEFORE[method])
-    recipe |= dict(steps=STEPS, clip=None if clip == 'none' else float(clip))
+    recipe |= RECIPE | dict(clip=None if clip == 'none' else float(clip))
     training.out_of_line = lambda rows: []  # a run that breaks goes on, so that it can be probed
     history = training.train(model, data.sets, **recipe, dtype=dtype, fast=fast,
                              out=f'arithmetic/{method}-{clip}-{way}-{seed}')

@@ -5,6 +5,12 @@ digits from there, method=rbvae another method) and measures everything that cho
 probes are fitted on one half of the digits that usually fit them, and judged, as are swaps, on the other half;
 `picture_scores` looks at the training sets; the test split is not looked at. A row goes into path.csv beside this file.
 Ten minutes on a core or more; a run that was stopped goes on from its checkpoint in the folder path/.
+
+What an addition to the paper's losses is worth, by a rule from before the runs: seeds 0, 1 and 2 of the preset say how
+far chance moves a number, and an addition has earned its place if seed 0 without it is worse than the worst of the
+three by more than they lie apart, in one number at least: style and digit read from e; style read from z by a line, and
+by an RBF kernel; digit kept in a reconstruction, and in a swap; style error of a swap; tint; told from real. What has
+not earned its place is taken out together, and three seeds of what is left decide by the same rule.
 """
 import json
 import sys

@@ -1,6 +1,6 @@
 """What a break looks like, and what holds it: `OMP_NUM_THREADS=1 python nbs/measure/stability.py WAY`.
 
-Seed 2 of sRb-VAE's small preset as it was when it broke (BEFORE, STEPS), with WAY one of the names in WAYS. Every tenth
+Seed 2 of sRb-VAE's small preset as it was when it broke (BEFORE, RECIPE), with WAY one of the names in WAYS. Every tenth
 step of the training goes into stability.csv beside this file, and every step around the place where the training
 without a limit breaks. About eight minutes on a core; on another machine the roundings are others, and with them the
 step of the break, if there is one.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from arithmetic import BEFORE, STEPS
+from arithmetic import BEFORE, RECIPE
 from rbvae_nb import training
 from rbvae_nb.digits import digit_styles
 from rbvae_nb.srbvae import SRbVAE
@@ -31,7 +31,7 @@ def trained(way: str) -> pd.DataFrame:
     """Terms of the losses, and the length of the gradient of the encoder of e as it reaches Adam."""
     changed, limit = WAYS[way]
     data, (model, recipe), rows = digit_styles(), SRbVAE.preset('small', 2, **BEFORE['srbvae'] | changed), []
-    recipe |= dict(limit, steps=STEPS)
+    recipe |= RECIPE | limit
     training.out_of_line = lambda rows: []  # a run that breaks goes on, to be looked at
     def keep(step: int, row: dict[str, float]) -> None:
         if step % 10 and step not in CLOSELY: return
