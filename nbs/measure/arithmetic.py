@@ -23,7 +23,7 @@ NETWORKS = dict(channels=(96, 64, 32), generator_channels=(64, 48, 24, 12))
 BEFORE = {
     'rbvae': NETWORKS,
     'srbvae': dict(NETWORKS, laplace_scale=60., adversarial_weight=1.5, latent_z_weight=.5, latent_e_weight=.5,
-                   kl_weight=.5, anchor_weight=.1),
+                   kl_weight=.5, anchor_weight=.1, code_gradient=.5),
 }
 RECIPE = dict(steps=5000, lr=1.2e-3)
 KEY = ['method', 'clip', 'way', 'seed', 'code']

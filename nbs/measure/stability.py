@@ -1,6 +1,6 @@
 """What a break looks like, and what holds it: `OMP_NUM_THREADS=1 python nbs/measure/stability.py WAY`.
 
-Seed 2 of sRb-VAE's small preset as it was when it broke (BEFORE, RECIPE), with WAY one of the names in WAYS. Every tenth
+Seed 2 of the small preset as it was when it broke (BEFORE, RECIPE), with WAY one of the names in WAYS. Every tenth
 step of the training goes into stability.csv beside this file, and every step around the place where the training
 without a limit breaks. About eight minutes on a core; on another machine the roundings are others, and with them the
 step of the break, if there is one.
