@@ -12,7 +12,7 @@ from rbvae_nb.files import load_tensors
 
 SCRIPT = Path(__file__).resolve().parents[1] / 'nbs/measure/paper.py'
 METHODS = 'srbvae', 'rbvae'
-TINY = '--no-bench --preset small --steps 6 --limit 120 --seeds 0 --device cpu'.split()
+TINY = '--no-bench --preset small --steps 16 --limit 120 --seeds 0 --device cpu'.split()
 pytestmark = pytest.mark.skipif(sys.platform == 'win32', reason='a piece ends by SIGINT')
 
 
@@ -49,14 +49,14 @@ def test_a_run_that_fails_says_why_and_stops_no_other(whole):
     assert runs['nonesuch']['status'].startswith('failed: ValueError: expected one of the methods')
     for method in METHODS:
         run = runs[method]
-        assert (run['seed'], run['status'], run['steps'], run['of']) == ('0', 'complete', '6', '6')
+        assert (run['seed'], run['status'], run['steps'], run['of']) == ('0', 'complete', '16', '16')
         assert float(run['seconds']) > 0 and float(run['steps_per_second']) > 0
         assert (run['device'], run['data']) == ('cpu', 'embedded')
         assert run['dtype'] and run['torch'] and run['complete'].startswith('20')
         history, probes = ((whole / f'{method}-seed0/{name}.csv').read_text() for name in ('history', 'probes'))
         assert history.startswith('step,seconds,') and probes.startswith('code,R,G,B,scale,width,style')
     with open(whole / 'pieces.csv', newline='') as f: piece, = csv.DictReader(f)
-    assert (piece['at_once'], piece['runs'], piece['steps']) == ('1', '2', '12')
+    assert (piece['at_once'], piece['runs'], piece['steps']) == ('1', '2', '32')
 
 
 def test_cut_and_continued_is_the_same(whole, tmp_path):
@@ -68,7 +68,7 @@ def test_cut_and_continued_is_the_same(whole, tmp_path):
     first.send_signal(signal.SIGINT)
     assert 'the same command goes on' in finish(first)
     cut, reached = lines(tmp_path)['srbvae'], load_tensors(checkpoint)[1]['step']
-    assert 0 < reached < 6, 'the piece ended too late to test anything'
+    assert 0 < reached < 16, 'the piece ended too late to test anything'
     assert (cut['status'], cut['steps']) == ('to be continued', str(reached))
     assert 'all runs are complete' in finish(start(tmp_path, '--at-once', '2'))
     assert [run['status'] for run in lines(tmp_path).values()] == ['complete'] * 2
