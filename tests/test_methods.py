@@ -90,7 +90,7 @@ def test_every_length_ends_with_the_whole_symmetric_objective(steps: int):
         assert ({'discriminator_u', 'discriminator_r'} <= changed(before, run.model)) == on
     weights = run.model.weights(run.model.share((steps - 1) / steps))
     assert weights == run.model.weights(1.)
-    assert weights['adversarial_u'] == weights['adversarial_r'] == run.model.adversarial_weight > 0
+    assert weights['adversarial_u'] == weights['adversarial_r'] == 6
 
 
 def test_no_preset_has_the_anchor_and_medium_is_small_with_one_level_more():
