@@ -30,7 +30,7 @@ from .experiments import Experiment, Split
 from .images import ImageGrid, ImageSets, check_images, show_grids, to_bytes
 from .methods import Method, load
 from .probing import probe
-from .synthesis import principal_directions, two_codes
+from .synthesis import imitate_codes, principal_directions, two_codes
 
 # %% ../nbs/13_explorer.ipynb #2db1ba1c
 POOL = 1000  # images at most
@@ -131,9 +131,9 @@ class Side:
 
     def code(self, name: str, request: dict[str, Any], moves: list[float]) -> Tensor:  # (1, D)
         "The code that a request asks for, moved by its sliders."
-        mean, basis, _ = self.directions[name]
+        basis = self.directions[name].basis
         if request[name] == 'ref': base = _reference(self.model)
-        elif request[name] == 'drawn': base = mean + _noise(len(mean), request['seed'], name) @ basis
+        elif request[name] == 'drawn': base = _drawn(self.codes[name][:DRAWING], 2 * request['seed'] + (name == 'z'))
         else: base = self.codes[name][int(request[f'{name}_from'])]
         return (base + torch.tensor(moves, dtype=torch.float32) @ basis[:len(moves)])[None]
 
@@ -146,9 +146,9 @@ def _reference(model: Method) -> Tensor:  # (D,)
     if not hasattr(model, 'e_ref'): raise ValueError(f'expected a model with e_ref, got {model.name!r}, which has none')
     return model.e_ref.detach().cpu()
 
-def _noise(n: int, seed: int, code: str) -> Tensor:
-    "Normal numbers, the same for each seed and code."
-    return torch.randn(n, generator=torch.Generator().manual_seed(2 * seed + (code == 'z')))
+def _drawn(codes: Tensor, seed: int) -> Tensor:  # (N, D) to (D,)
+    "A code like these, the same for each seed."
+    return imitate_codes(codes, 1, torch.Generator().manual_seed(seed))[0]
 
 # %% ../nbs/13_explorer.ipynb #013b15e7
 STATIC = Path(str(resources.files('rbvae_nb'))) / 'static'

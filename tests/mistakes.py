@@ -14,6 +14,7 @@ WATCH = {
     'attributes': ['attributes'],
     'networks': ['training', 'methods', 'speed', 'losses'],
     'quality': ['quality'],
+    'synthesis': ['synthesis'],
 }
 MISTAKES = {
     'methods': [
@@ -266,6 +267,15 @@ MISTAKES = {
         ('told_from_real(drawn, real)', 'told_from_real(unlabelled, real)'),
         ('use_of_code(model, unlabelled[:500])', "use_of_code(model, unlabelled[:500], 'z')"),
         ('model.sample(500, torch.Generator().manual_seed(seed))', 'drawn'),
+    ],
+    'synthesis': [
+        ('(1 + noise ** 2) ** .5', '(1 + noise ** 2)'),
+        ('(1 + noise ** 2) ** .5', '(1 + noise)'),
+        ('return mean + (away', 'return (away'),
+        ('noise * torch.randn(away.shape, generator=generator)', 'noise * torch.rand(away.shape, generator=generator)'),
+        ('noise * torch.randn(away.shape, generator=generator)', 'noise * torch.randn(away.shape)'),
+        ('generator=generator) @ basis', 'generator=generator)'),
+        ('torch.randint(len(codes), (n,), generator=generator)', 'torch.arange(n) % len(codes)'),
     ],
 }
 # Module and mistake: why no test of WATCH fails. Each is expected to go unnoticed.

@@ -284,7 +284,7 @@ def test_page_transfers_less_than_two_megabytes(browser, address):
     page.goto(address)
     page.wait_for_selector('.rbvae[data-frame]')
     page.wait_for_load_state('networkidle')
-    assert sum(sizes.values()) < 9e5 and not any('encoder' in url for url in sizes)
+    assert sum(sizes.values()) < 1e6 and not any('encoder' in url for url in sizes)
     draw_a_seven(page)
     page.get_by_role('button', name='Use it').click()
     settle(page)

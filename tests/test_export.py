@@ -198,7 +198,7 @@ def test_tensors_and_arguments_that_do_not_fit_in_javascript(tmp_path):
     model = load('rbvae')
     state, arguments = model.state_dict(), model.arguments
     wrong = {
-        'other': (state, arguments | dict(generator_channels=[64, 48, 12, 12])),
+        'other': (state, arguments | dict(generator_channels=[96, 64, 12, 12])),
         'larger': (state, arguments | dict(image_size=64)),
         'missing': ({k: v for k, v in state.items() if 'layers.7' not in k}, arguments),
         'nothing': (state, None),
@@ -213,7 +213,7 @@ def test_tensors_and_arguments_that_do_not_fit_in_javascript(tmp_path):
     assert len(said) == 2 * len(wrong)
     for line in said:  # the encoders do not see generator_channels
         assert 'expected ' in line or line == 'other no error', line
-    shapes = 'of shape 12×48×3×3 by the arguments of the model, got 24×48×3×3'
+    shapes = 'of shape 12×64×3×3 by the arguments of the model, got 32×64×3×3'
     assert f'expected generator.layers.7.0.weight {shapes}' in said[0]
     assert 'got none' in said[4]
 

@@ -11,6 +11,7 @@ from rbvae_nb.synthesis import (
     conditional_synthesis,
     decode_grid,
     frames_of,
+    imitate_codes,
     interpolate,
     sample_codes,
     sample_panels,
@@ -112,6 +113,20 @@ def test_imitated_codes_are_used(images):
     e, z = sample_codes(model, 4, among=images, codes=('e',))['e'], model.encode(images[1:2])['z']
     assert not torch.equal(prior.images, imitated.images)
     assert torch.allclose(imitated.images[1, 3], model.decode(z=z, e=e[3:])[0], atol=1e-4)
+
+
+@pytest.mark.parametrize('noise', [0, .3, 1])
+def test_imitated_codes_are_a_smoothed_bootstrap(noise):
+    """Two far groups come nearer by √(1 + h²) and grow to h/√(1 + h²); mean and variance of all stay."""
+    place, root = torch.tensor([1., -1]).repeat(500), (1 + noise ** 2) ** .5
+    codes = torch.stack([5 + place, 3 * place.roll(1)], 1)  # (1000, 2), of variances 1 and 9, against each other
+    drawn = imitate_codes(codes, 50_000, torch.Generator().manual_seed(1), noise)
+    torch.testing.assert_close(drawn.mean(0), codes.mean(0), atol=.03, rtol=0)
+    torch.testing.assert_close(drawn.T.cov(), codes.T.cov(), atol=.1, rtol=0)
+    away, moment = (drawn[:, 0] - 5) * root, 1 + 6 * noise ** 2 + 3 * noise ** 4  # fourth, of ±1 plus normal numbers
+    assert away.pow(4).mean().item() == pytest.approx(moment, rel=.03)
+    same = imitate_codes(codes, 50_000, torch.Generator().manual_seed(1), noise)
+    assert torch.equal(drawn, same) and not torch.equal(drawn, imitate_codes(codes, 50_000, noise=noise))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU here')

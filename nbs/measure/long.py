@@ -1,44 +1,59 @@
-"""Much longer, the rate held: `OMP_NUM_THREADS=1 python nbs/measure/long.py MNIST_FOLDER SEED [KEY=VALUE ...]`.
+"""Much longer, on the whole of MNIST: `OMP_NUM_THREADS=1 python nbs/measure/long.py MNIST_FOLDER SEED [KEY=VALUE ...]`.
 
-sRb-VAE's small preset on the whole of MNIST (in torchvision's layout, in MNIST_FOLDER), for 50,000 steps: a thousand of
-pretraining, three hundred of ramp, and then nothing changes any more, the learning rate neither. More than an hour on a
-core; a run that was stopped goes on from its checkpoint in the folder long/. On the way everything that path.py
-measures is measured, on its validation split, and goes into long.csv beside this file, a row for each number of steps.
+sRb-VAE's small preset (or, with method=rbvae, Rb-VAE's), for 62,500 steps on MNIST in torchvision's layout: a thousand
+of pretraining, three hundred of ramp, and then nothing changes until step 50,000, the learning rate neither; over the
+last 12,500 it falls to zero. Two hours on a core; a run that was stopped goes on from its checkpoint in the folder
+long/. On the way everything that path.py measures is measured, on the validation split of the embedded digits, and
+goes into long.csv beside this file, a row for each number of steps.
 """
 import sys
 from pathlib import Path
 
 import pandas as pd
-from path import KEY, measured, named, value
+from path import KEY, measured, named, validation, value
 from rbvae_nb.digits import digit_styles
-from rbvae_nb.experiments import Experiment
-from rbvae_nb.methods import load
+from rbvae_nb.images import ImageSets
+from rbvae_nb.methods import METHODS, Method, load
 from rbvae_nb.srbvae import SRbVAE
 from rbvae_nb.training import TrainingStopped, train
 
-AT = 5000, 10_000, 20_000, 35_000, 50_000  # steps
-PHASES = dict(pretraining=.02, ramp=.006)  # shares of the steps
+AT = 5000, 10_000, 20_000, 35_000, 50_000, 62_500  # steps
+PHASES = dict(pretraining=.016, ramp=.0048)  # shares of the steps
 RESULTS = Path(__file__).with_name('long.csv')
 
 
-def trained(data: Experiment, seed: int, out: Path, changed: dict) -> tuple[str, float]:
+def untrained(seed: int, method: str = 'srbvae', **changed) -> tuple[Method, dict]:
+    """Model and recipe."""
+    kind = METHODS.find(method)
+    model, recipe = kind.preset('small', seed, **(PHASES if kind is SRbVAE else {}) | changed)
+    return model, recipe | dict(steps=AT[-1], warmup=.0032, decay=.2)
+
+
+def trained(sets: ImageSets, seed: int, out: Path, changed: dict) -> tuple[str, float]:
     """Why a training stopped, if it did, and its largest KL after the ramp; its weights are in `out`."""
-    model, recipe = SRbVAE.preset('small', seed, **PHASES | changed)
-    recipe |= dict(steps=AT[-1], warmup=.004, decay=0.)
-    try: history = train(model, data.sets, **recipe, out=out, checkpoint_every=2500, snapshots=True)
+    model, recipe = untrained(seed, **changed)
+    try: history = train(model, sets, **recipe, out=out, checkpoint_every=2500, snapshots=True)
     except TrainingStopped as error: return str(error), float('nan')
-    return '', max(row['kl'] for row in history if row['step'] > sum(PHASES.values()) * AT[-1])
+    return '', max(sum(number for term, number in row.items() if term.startswith('kl'))
+                   for row in history if row['step'] > sum(PHASES.values()) * AT[-1])
+
+
+def long_run(folder: str, seed: int, arguments: list[str]) -> tuple[Path, str, float]:
+    """A run's folder; why it stopped, if it did; and its largest KL."""
+    out = Path('long') / f'{named(arguments)}-{seed}'
+    changed = {k: value(v) for k, v in (a.split('=', 1) for a in arguments)}
+    return out, *trained(digit_styles(source=folder).sets, seed, out, changed)
 
 
 if __name__ == '__main__':
     folder, seed, *arguments = sys.argv[1:]
-    name = named(arguments)
-    data, out = digit_styles(source=folder), Path('long') / f'{name}-{seed}'
-    stopped, worst = trained(data, int(seed), out, {k: value(v) for k, v in (a.split('=', 1) for a in arguments)})
+    out, stopped, worst = long_run(folder, int(seed), arguments)
+    key, embedded = dict(changed=named(arguments), seed=int(seed)), digit_styles()
     files = {step: out / f'model-{step:06}.safetensors' for step in AT}
-    rows = [dict(changed=name, seed=int(seed), step=step, **measured(load(file), data))
-            for step, file in files.items() if file.exists()] or [dict(changed=name, seed=int(seed), step=0)]
-    found = pd.DataFrame(rows).assign(stopped=stopped, **{'worst kl': worst}).round(4).set_index([*KEY, 'step'])
+    rows = [dict(**key, step=step, **measured(load(file), embedded, *validation(embedded)))
+            for step, file in files.items() if file.exists()]
+    found = pd.DataFrame(rows or [dict(**key, step=0)]).assign(stopped=stopped, **{'worst kl': worst})
+    found = found.round(4).set_index([*KEY, 'step'])
     before = [pd.read_csv(RESULTS, index_col=[*KEY, 'step'], keep_default_na=False)] if RESULTS.exists() else []
     every = pd.concat([*before, found])
     every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)

@@ -38,12 +38,11 @@ def validation(data: Experiment) -> tuple[Split, Split]:
     return tuple(fit.rows(half) for half in np.array_split(np.arange(len(fit)), 2))
 
 
-def measured(model: RbVAE, data: Experiment) -> dict[str, float]:
+def measured(model: RbVAE, data: Experiment, fit: Split, judged: Split) -> dict[str, float]:
     """What codes know, by a line (and style from z also by an RBF kernel); swaps; pictures."""
-    fit, val = validation(data)
-    codes = encode_split(model, fit), fit, encode_split(model, val), val
+    codes = encode_split(model, fit), fit, encode_split(model, judged), judged
     classifier = classifier_for(data)
-    found, swaps = scores(*codes), swap_scores(model, val, classifier)
+    found, swaps = scores(*codes), swap_scores(model, judged, classifier)
     both = 'target', 'identity'
     row = {f'{factor} {code}': found[code, factor].mean() for code in 'ez' for factor in both}
     row['scale z'] = found['z', 'scale'].mean()
@@ -67,7 +66,7 @@ def trained(seed: int, changed: dict) -> pd.DataFrame:
                 for row in history if row['step'] > .4 * recipe['steps'])
     minutes = (time.perf_counter() - start) / 60
     return pd.DataFrame([dict(changed=name, seed=seed, stopped='', **{'worst kl': worst}, minutes=minutes,
-                              **measured(model, data))])
+                              **measured(model, data, *validation(data)))])
 
 
 def named(arguments: list[str]) -> str:

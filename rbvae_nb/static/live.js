@@ -6,18 +6,19 @@ const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const floats = (text) => new Float32Array(bytes(text).buffer);
 const DRAWING = -1;  // as in explorer.js
 
-function normal(seed) {  // a stream of standard normal numbers: mulberry32, then Box and Muller
+function random(seed) {  // streams of uniform numbers, by mulberry32, and of standard normal ones, by Box and Muller
   const uniform = () => {
     seed = (seed + 0x6D2B79F5) | 0;
     let t = Math.imul(seed ^ (seed >>> 15), 1 | seed);
     t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
     return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
   };
-  return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
+  const normal = () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
+  return {uniform, normal};
 }
 
 // One model: codes of the images (the drawing's by `encode`), directions, and the picture that a request asks for.
-async function side({files, codes, directions}, {encoders, generator, load}) {
+async function side({files, codes, directions, noise}, {encoders, generator, load}) {
   const file = await load(here(`${files}-decoder.safetensors`));
   const decode = generator(file), e_ref = file.tensors.e_ref?.data;
   const known = Object.fromEntries(Object.entries(codes).map(([c, text]) => [c, floats(text)]));
@@ -32,9 +33,10 @@ async function side({files, codes, directions}, {encoders, generator, load}) {
       if (!e_ref) throw new Error('expected a model with e_ref, got none');
       out.set(e_ref);
     } else if (request[c] === 'drawn') {
-      const draw = normal(2 * request.seed + (c === 'z'));
-      out.set(mean);
-      for (let i = 0; i < n; i++) add(i, draw());
+      const {uniform, normal} = random(2 * request.seed + (c === 'z'));
+      const image = Math.floor(uniform() * known[c].length / n), root = Math.hypot(1, noise);
+      for (let j = 0; j < n; j++) out[j] = mean[j] + (known[c][image * n + j] - mean[j]) / root;
+      for (let i = 0; i < n; i++) add(i, normal() * noise / root);
     } else out.set(from === DRAWING ? drawn[c] : known[c].subarray(from * n, (from + 1) * n));
     moves.forEach((by, i) => add(i, by));
     return out;
