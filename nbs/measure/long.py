@@ -3,8 +3,8 @@
 sRb-VAE's small preset (or, with method=rbvae, Rb-VAE's), for 62,500 steps on MNIST in torchvision's layout: a thousand
 of pretraining, three hundred of ramp, and then nothing changes until step 50,000, the learning rate neither; over the
 last 12,500 it falls to zero. Two hours on a core; a run that was stopped goes on from its checkpoint in the folder
-long/. On the way everything that path.py measures is measured, on the validation split of the embedded digits, and
-goes into long.csv beside this file, a row for each number of steps.
+long/. On the way everything that path.py measures is measured, on the validation split of the embedded digits (and on
+the embedded training images), and goes into long.csv beside this file, a row for each number of steps.
 """
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Make the weights inside the package: `OMP_NUM_THREADS=1 python nbs/measure/weights.py MNIST_FOLDER rbvae srbvae`.
 
-They are those at the end of each method's long run, long.py's with seed 0; it takes an hour and two hours, and goes on
-where it stands. Each is saved as float16 in rbvae_nb/weights/NAME.safetensors, and described in NAME.md beside it: a
+They are those at the end of each method's long run, long.py's with seed 0; they take one and two hours, and go on
+where they stand. Each is saved as float16 in rbvae_nb/weights/NAME.safetensors, and described in NAME.md beside it: a
 model card. For that, and for nothing else, the test split is looked at.
 """
 import sys
@@ -74,19 +74,21 @@ def probed(model: Method, data: Experiment) -> str:
 
 
 DRAWS = {  # a name in `measured`: what it says
-    'reconstruction, identity': 'the digit is kept when an image is rebuilt',
-    'swap, identity': 'the digit is kept when **e** comes from another image',
-    'swap, target': 'and then the style errs by',
+    'reconstruction, identity': 'share of images that keep their digit when they are rebuilt',
+    'swap, identity': 'share that keep it when **e** comes from another image',
+    'swap, target': 'mean absolute error of the style that such a swap asks for',
     'tint': 'distance of a channel from grey, of images drawn with $\\mathbf e^r$ (-1 is black, 1 white)',
-    'told from real': 'a small network tells them from real reference digits',
-    'sure samples': 'the classifier is 90 % sure of an image drawn from the prior',
+    'told from real': 'share that a small network tells from real reference digits, and the reverse',
+    'sure samples': 'share of images drawn from the prior of which the classifier is 90 % sure',
 }
 
 
 def pictures(model: Method, data: Experiment) -> str:
-    """What its pictures are like, as Markdown; the first three by the attribute classifier, on test digits."""
+    """What its pictures are like, as Markdown."""
     numbers = measured(model, data, *data.splits())
-    return '\n'.join(f'* {what}: {numbers[name]:.{4 if name == "tint" else 3}f}' for name, what in DRAWS.items())
+    head = ('What the attribute classifier sees on test digits (the first three), on training images, and on samples; '
+            'by chance the small network would be right in half of the cases.\n\n')
+    return head + '\n'.join(f'* {what}: {numbers[name]:.{4 if name == "tint" else 3}f}' for name, what in DRAWS.items())
 
 
 def make(name: str, folder: str) -> None:
