@@ -3,7 +3,8 @@
 The preset of the paper's size, with seed 0, on the whole of MNIST at 64 pixels. Most of an image is black, so a model
 may begin by drawing black, and stay there. Every 50 steps the errors of its reconstructions are compared with those of
 black images: their mean absolute difference, (c) and (d) without their constants. Rows go into first.csv beside this
-file. Twenty minutes for rbvae and more than an hour for srbvae, on a core.
+file. Twenty minutes for rbvae and more than an hour for srbvae, on a core; a run that was stopped goes on from its
+checkpoint in the folder first/.
 """
 import sys
 from pathlib import Path
@@ -25,24 +26,30 @@ def errors(model, images: torch.Tensor) -> tuple[float, float]:
     return float((model.reconstruct(images) - x).abs().mean()), float((x + 1).abs().mean())
 
 
-def first_steps(method: str, folder: str, steps: int) -> pd.DataFrame:
+def add(row: dict) -> None:
+    """Into the table."""
+    found = pd.DataFrame([row]).round(4).set_index(KEY)
+    before = [pd.read_csv(RESULTS, index_col=KEY)] if RESULTS.exists() else []
+    every = pd.concat([*before, found])
+    every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+
+
+def first_steps(method: str, folder: str, steps: int) -> None:
     """A row for every 50 steps."""
     data = digit_styles(64, source=folder)
     model, recipe = METHODS.find(method).preset('paper', seed=0)
     if recipe.get('warmup') or recipe.get('decay'): raise SystemExit('expected a preset whose learning rate stays')
-    rows, images = [], data.fit.images[:64]
+    images = data.fit.images[:64]
     def look(step: int, row: dict) -> None:
         drawn, black = errors(model.eval(), images)
         model.train()
-        rows.append(dict(method=method, step=step, error=drawn, black=black, seconds=row['seconds']))
-        print(rows[-1], flush=True)
-    train(model, data.sets, **recipe | dict(steps=steps), log_every=50, callback=look, progress=False)
-    return pd.DataFrame(rows)
+        add(dict(method=method, step=step, error=drawn, black=black, seconds=row['seconds']))
+        print(f'{step}: {drawn:.4f} ({black:.4f} for black)', flush=True)
+    recipe |= dict(steps=steps)
+    train(model, data.sets, **recipe, out=Path('first') / method, checkpoint_every=50, log_every=50, callback=look,
+          progress=False)
 
 
 if __name__ == '__main__':
     folder, method, *steps = sys.argv[1:]
-    found = first_steps(method, folder, int(*steps or [1000])).round(4).set_index(KEY)
-    before = [pd.read_csv(RESULTS, index_col=KEY)] if RESULTS.exists() else []
-    every = pd.concat([*before, found])
-    every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+    first_steps(method, folder, int(*steps or [1000]))
