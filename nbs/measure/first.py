@@ -1,10 +1,10 @@
 """A training's first thousand steps: `OMP_NUM_THREADS=1 python nbs/measure/first.py MNIST_FOLDER METHOD [STEPS]`.
 
 The preset of the paper's size, with seed 0, on the whole of MNIST at 64 pixels. Most of an image is black, so a model
-may begin by drawing black, and stay there. Every 50 steps the errors of its reconstructions are compared with those of
-black images: their mean absolute difference, (c) and (d) without their constants. Rows go into first.csv beside this
-file. Twenty minutes for rbvae and more than an hour for srbvae, on a core; a run that was stopped goes on from its
-checkpoint in the folder first/.
+may begin by drawing black, and stay there. Every 50 steps 64 styled digits, none of them trained on, are rebuilt; their
+mean absolute error, which is (c) but for constants, is compared with that of black images. Rows go into first.csv
+beside this file. Twenty minutes for rbvae and more than an hour for srbvae, on a core; a run that was stopped goes on
+from its checkpoint in the folder first/.
 """
 import sys
 from pathlib import Path
@@ -13,14 +13,14 @@ import pandas as pd
 import torch
 from rbvae_nb.digits import digit_styles
 from rbvae_nb.images import to_float
-from rbvae_nb.methods import METHODS
+from rbvae_nb.methods import METHODS, Method
 from rbvae_nb.training import train
 
 RESULTS = Path(__file__).with_name('first.csv')
 KEY = ['method', 'step']
 
 
-def errors(model, images: torch.Tensor) -> tuple[float, float]:
+def errors(model: Method, images: torch.Tensor) -> tuple[float, float]:
     """Mean absolute error of the reconstructions, and of black images in their place."""
     x = to_float(images)
     return float((model.reconstruct(images) - x).abs().mean()), float((x + 1).abs().mean())
