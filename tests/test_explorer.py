@@ -26,12 +26,13 @@ from rbvae_nb.digits import digit_styles
 from rbvae_nb.experiments import Experiment
 from rbvae_nb.explorer import START, Explorer, explore, rgb_image, what_moves
 from rbvae_nb.images import to_bytes
-from rbvae_nb.live import write_live
+from rbvae_nb.live import KNOWN, write_live
 from rbvae_nb.methods import Method, load
 from rbvae_nb.probing import probe
 from rbvae_nb.rbvae import RbVAE
 from rbvae_nb.shapes import KINDS, turned_shapes
 from rbvae_nb.srbvae import SRbVAE
+from rbvae_nb.synthesis import NOISE
 from rbvae_nb.training import train
 
 NBS = Path(__file__).parents[1] / 'nbs'
@@ -175,6 +176,25 @@ def test_sample_is_that_of_its_seed(page, twin):
     mean = torch.tensor([page.evaluate(draw, seed) for seed in range(200)]).float().mean()
     drawn = [twin.pair.pictures(request | {'e': 'drawn', 'seed': seed})[1] for seed in range(200)]
     assert .8 < mean / to_bytes(torch.stack(drawn)).float().mean() < 1.25
+
+
+@pytest.mark.parametrize('code', 'ez')
+def test_sampled_codes_are_known_ones_moved(page, folder, code: str):
+    """Every known code is drawn, comes nearer the mean by the factor of `imitate_codes`, and is moved by as much."""
+    side = json.loads((folder / 'live' / 'live.json').read_text(encoding='utf-8'))['models'][1]
+    read = lambda text: torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32)
+    mean, basis = (read(side['directions'][code][key]) for key in ('mean', 'basis'))
+    known, basis = read(side['codes'][code]).view(-1, len(mean)) - mean, basis.view(-1, len(mean))
+    draw = """([code, n]) => Array.from({length: n}, (_, seed) =>
+        [...document.getElementById('live').live.sides[1].code(code, {[code]: 'drawn', seed}, [])])"""
+    away = torch.tensor(page.evaluate(draw, [code, 4000])) - mean
+    whose = torch.cdist(away @ basis.pinverse(), known @ basis.pinverse()).argmin(1)
+    counts, root = whose.bincount(minlength=len(known)), (1 + NOISE ** 2) ** .5
+    assert len(known) == KNOWN and counts.min() > 30 and counts.max() < 100, 'about 62 times each'
+    shrunk = (away * known[whose]).sum() / known[whose].square().sum()
+    moved = (away - known[whose] / root) @ basis.pinverse()
+    assert abs(shrunk * root - 1) < .02 and abs(moved.std() * root / NOISE - 1) < .02
+    assert moved.mean(0).abs().max() < .03 and (moved.T.corrcoef() - torch.eye(len(mean))).abs().max() < .1
 
 
 def test_reset_brings_sliders_back(page):

@@ -42,6 +42,7 @@ async function side({files, codes, directions, noise}, {encoders, generator, loa
     return out;
   }
   return {
+    code,
     async draw(rgb, size) {  // the encoder comes with the first drawing
       encode ??= encoders(await load(here(`${files}-encoder.safetensors`)));
       const image = new Float32Array(rgb.length), plane = size * size;
