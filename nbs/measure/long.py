@@ -29,31 +29,33 @@ def untrained(seed: int, method: str = 'srbvae', **changed) -> tuple[Method, dic
     return model, recipe | dict(steps=AT[-1], warmup=.0032, decay=.2)
 
 
-def trained(sets: ImageSets, seed: int, out: Path, changed: dict) -> tuple[str, float]:
-    """Why a training stopped, if it did, and its largest KL after the ramp; its weights are in `out`."""
+def trained(sets: ImageSets, seed: int, out: Path, changed: dict) -> dict:
+    """Why a training stopped, if it did, and its largest KL after the ramp, and later; its weights are in `out`."""
     model, recipe = untrained(seed, **changed)
     try: history = train(model, sets, **recipe, out=out, checkpoint_every=2500, snapshots=True)
-    except TrainingStopped as error: return str(error), float('nan')
-    return '', max(sum(number for term, number in row.items() if term.startswith('kl'))
-                   for row in history if row['step'] > sum(PHASES.values()) * AT[-1])
+    except TrainingStopped as error: return dict(stopped=str(error))
+    kl = pd.Series({row['step']: sum(number for term, number in row.items() if term.startswith('kl'))
+                    for row in history})
+    ramp = sum(PHASES.values()) * AT[-1]
+    return {'stopped': '', 'worst kl': kl[kl.index > ramp].max(), 'worst kl after 5000': kl[kl.index > 5000].max()}
 
 
-def long_run(folder: str, seed: int, arguments: list[str]) -> tuple[Path, str, float]:
-    """A run's folder; why it stopped, if it did; and its largest KL."""
+def long_run(folder: str, seed: int, arguments: list[str]) -> tuple[Path, dict]:
+    """A run's folder; why it stopped, if it did, and its largest KL."""
     out = Path('long') / f'{named(arguments)}-{seed}'
     changed = {k: value(v) for k, v in (a.split('=', 1) for a in arguments)}
-    return out, *trained(digit_styles(source=folder).sets, seed, out, changed)
+    return out, trained(digit_styles(source=folder).sets, seed, out, changed)
 
 
 if __name__ == '__main__':
     folder, seed, *arguments = sys.argv[1:]
-    out, stopped, worst = long_run(folder, int(seed), arguments)
+    out, how = long_run(folder, int(seed), arguments)
     key, embedded = dict(changed=named(arguments), seed=int(seed)), digit_styles()
     files = {step: out / f'model-{step:06}.safetensors' for step in AT}
     rows = [dict(**key, step=step, **measured(load(file), embedded, *validation(embedded)))
             for step, file in files.items() if file.exists()]
-    found = pd.DataFrame(rows or [dict(**key, step=0)]).assign(stopped=stopped, **{'worst kl': worst})
-    found = found.round(4).set_index([*KEY, 'step'])
+    found = pd.DataFrame(rows or [dict(**key, step=0)]).assign(**how)
+    found = found.map(lambda v: v if isinstance(v, (int, str)) else round(float(v), 4)).set_index([*KEY, 'step'])
     before = [pd.read_csv(RESULTS, index_col=[*KEY, 'step'], keep_default_na=False)] if RESULTS.exists() else []
     every = pd.concat([*before, found])
     every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)

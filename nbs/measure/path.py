@@ -39,14 +39,15 @@ def validation(data: Experiment) -> tuple[Split, Split]:
 
 
 def measured(model: RbVAE, data: Experiment, fit: Split, judged: Split) -> dict[str, float]:
-    """What codes know, by a line (and style from z also by an RBF kernel); swaps; pictures."""
+    """What codes know, by a line (of the style also by an RBF kernel); swaps; pictures."""
     codes = encode_split(model, fit), fit, encode_split(model, judged), judged
     classifier = classifier_for(data)
     found, swaps = scores(*codes), swap_scores(model, judged, classifier)
     both = 'target', 'identity'
     row = {f'{factor} {code}': found[code, factor].mean() for code in 'ez' for factor in both}
     row['scale z'] = found['z', 'scale'].mean()
-    row['target z, rbf'] = scores(*codes, nonlinear=True)['z', 'target'].mean()
+    curved = scores(*codes, nonlinear=True)
+    row |= {f'target {code}, rbf': curved[code, 'target'].mean() for code in 'ez'}
     row |= {f'{what}, {factor}': values.mean() for (what, factor), values in swaps.items() if factor in both}
     return row | picture_scores(model, data, classifier)
 

@@ -94,8 +94,8 @@ def pictures(model: Method, data: Experiment) -> str:
 def make(name: str, folder: str) -> None:
     """Train one method, save it, and describe what was saved."""
     data, path = digit_styles(), WEIGHTS / f'{name}.safetensors'
-    run, stopped, _ = long_run(folder, 0, [] if name == 'srbvae' else [f'method={name}'])
-    if stopped: raise SystemExit(stopped)
+    run, how = long_run(folder, 0, [] if name == 'srbvae' else [f'method={name}'])
+    if how['stopped']: raise SystemExit(how['stopped'])
     load(run / f'model-{AT[-1]:06}.safetensors').save(path, dtype='float16')
     model = load(path)
     sections = {
