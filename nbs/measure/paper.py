@@ -216,7 +216,8 @@ def main() -> int:
     """Exit status: 0, 1 where a run has failed."""
     args = options()
     if args.worker: return work(args, args.worker)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for ends in (signal.SIGINT, signal.SIGTERM):  # a shell that starts this in the background has it ignore SIGINT
+        signal.signal(ends, signal.default_int_handler)
     spare = min(30, args.minutes * 60 / 3)  # seconds for the last step, the checkpoints and the summary
     stop = START + args.minutes * 60 - spare
     folders = [args.out / f'{method}-seed{seed}' for seed in args.seeds for method in args.methods]
