@@ -3,7 +3,7 @@
 The preset of the paper's size, with seed 0, on the whole of MNIST at 64 pixels. Most of an image is black, so a model
 may begin by drawing black, and stay there. Every 50 steps 64 styled digits, none of them trained on, are rebuilt; their
 mean absolute error, which is (c) but for constants, is compared with that of black images. Rows go into first.csv
-beside this file. Twenty minutes for rbvae and more than an hour for srbvae, on a core; a run that was stopped goes on
+beside this file. Twenty minutes for rbvae and an hour for srbvae, on a core; a run that was stopped goes on
 from its checkpoint in the folder first/.
 """
 import sys
