@@ -112,7 +112,7 @@ class ImageSets:
 
     def to(self, device: str | torch.device) -> 'ImageSets':
         "The same sets with batches on another device."
-        return ImageSets(self.unlabelled, self.reference, device)
+        return type(self)(self.unlabelled, self.reference, device)
 
     def batch(self,
         batch_size: int,  # images from each set, drawn with replacement

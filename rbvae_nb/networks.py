@@ -358,10 +358,10 @@ SIZES = {
     ),
     'medium': dict(
         image_size=64,
-        channels=(96, 96, 64, 48),
+        channels=(128, 96, 64),
         generator_channels=(96, 96, 64, 32, 16),
         n_convs=1,
-        patch=2,
+        patch=4,
         latent_norm=False,
     ),
     'paper': dict(

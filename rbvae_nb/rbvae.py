@@ -64,12 +64,18 @@ class RbVAE(Method):
         x = self.encoder_z.tower.patches(x)
         return {'z': Posterior(*self.encoder_z(x)), 'e': Posterior(*self.encoder_e(x))}
 
+    def sample_codes(self,
+        z: Posterior,  # of all images, unlabelled first
+        e: Posterior,  # of the unlabelled images
+    ) -> tuple[Tensor, Tensor]:  # (2B, dim_z) and (2B, dim_e)
+        "What the images of a batch are decoded from; reference images have $\\mathbf e=\\mathbf e^r$."
+        return z.sample(), torch.cat([e.sample(), self.e_ref.expand(len(e.mean), -1)])
+
     def losses(self, x_u: Tensor, x_r: Tensor, elapsed: float = 1.) -> Losses:
         "Eq. 3, its five terms by name."
         n, x = len(x_u), self.encoder_z.tower.patches(torch.cat([x_u, x_r]))
         z, e = Posterior(*self.encoder_z(x)), Posterior(*self.encoder_e(x[:n]))
-        codes = z.sample(), torch.cat([e.sample(), self.e_ref.expand(n, -1)])
-        x_hat_u, x_hat_r = self.generator(*codes).chunk(2)  # one pass for both streams
+        x_hat_u, x_hat_r = self.generator(*self.sample_codes(z, e)).chunk(2)  # one pass for both streams
         kl_z_u, kl_z_r = z.kl().chunk(2)
         terms = {
             'kl_z_u': kl_z_u.mean(),

@@ -81,13 +81,14 @@ def literal_losses(model: SRbVAE, x_u: Tensor, x_r: Tensor) -> dict[str, Tensor]
     u_q, u_p, r_q, r_p = literal_ratios(m, q, p, kept)
     e_ref = m.e_ref.expand(n, -1)
     read_u, read_r = scale_gradient(p.x_u, m.code_gradient), scale_gradient(p.x_r, m.code_gradient)
+    own_z_u, own_e_u, own_z_r = (scale_gradient(code, m.image_gradient) for code in (q.z_u, q.e_u, q.z_r))
     def unread(encoder: Encoder, x: Tensor, code: Tensor) -> Tensor:
         return -Posterior(*encoder(x)).log_density(code).mean()
     objective = (
         m.adversarial_weight * symmetric_kl(u_q, u_p)  # (a)
         + m.adversarial_weight * symmetric_kl(r_q, r_p)  # (b)
-        + m.reconstruction(x_u, m.generator(q.z_u, q.e_u))  # (c)
-        + m.reconstruction(x_r, m.generator(q.z_r, e_ref))  # (d)
+        + m.reconstruction(x_u, m.generator(own_z_u, own_e_u))  # (c)
+        + m.reconstruction(x_r, m.generator(own_z_r, e_ref))  # (d)
         + m.latent_z_weight * unread(m.encoder_z, read_u, z_u)  # (e)
         + m.latent_e_weight * unread(m.encoder_e, read_u, p.e_u)  # (e)
         + m.latent_z_weight * unread(m.encoder_z, read_r, z_r)  # (f)

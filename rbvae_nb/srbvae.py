@@ -102,6 +102,7 @@ class SRbVAE(RbVAE):
         aggregate: float = .5,  # share of p's codes drawn from the aggregate posterior
         entropy_weight: float = .5,  # share of the entropy of those codes that is kept
         code_gradient: float = .5,  # share of the gradient of (e, f) that reaches the generator
+        image_gradient: float = 1.,  # share of the gradient of (c, d) that reaches the encoders
         **kwargs,  # as for `RbVAE`
     ):
         super().__init__(laplace_scale=laplace_scale, **kwargs)
@@ -116,10 +117,10 @@ class SRbVAE(RbVAE):
         t, objectives = self.share(elapsed), dict[str, Tensor]()
         q, posteriors = self.sample_q(x_u, x_r)
         if t > 0:
-            rebuilt, p, z = self.sample_p(q)
+            rebuilt, p, z = self.sample_p(q, t)
             terms = self.ratio_terms(q, p) | self.code_terms(p, z, q)
             objectives['discriminator'] = terms['discriminator']
-        else: (rebuilt,), terms = self.generate((q.z_u, q.e_u, q.z_r)), {}
+        else: (rebuilt,), terms = self.generate(self.own_codes(q, t)), {}
         terms = self.image_terms((x_u, x_r), rebuilt, posteriors, self.scale_at(t)) | terms
         weights = self.weights(t)
         objectives['model'] = sum(weights[name] * term for name, term in terms.items() if weights[name])
@@ -134,16 +135,22 @@ def sample_q(self: SRbVAE, x_u: Tensor, x_r: Tensor) -> tuple[Joint, dict[str, P
     z, e = (posterior.sample() for posterior in posteriors.values())
     return Joint(x[:n], z[:n], e[:n], x[n:], z[n:]), posteriors
 
+@patch
+def own_codes(self: SRbVAE, q: Joint, t: float) -> tuple[Tensor, Tensor, Tensor]:
+    "The codes that images are rebuilt from, with a share of their gradient once the objective is symmetric."
+    share = 1 - t + t * self.image_gradient
+    return scale_gradient(q.z_u, share), scale_gradient(q.e_u, share), scale_gradient(q.z_r, share)
+
 Pair = tuple[Tensor, Tensor]  # of the unlabelled and of the reference stream
 
 @patch
-def sample_p(self: SRbVAE, q: Joint) -> tuple[Pair, Joint, Pair]:
+def sample_p(self: SRbVAE, q: Joint, t: float = 1.) -> tuple[Pair, Joint, Pair]:
     "Images rebuilt from codes of `q`; samples of $p$, a share of their codes from `q`; and **z** with its gradient."
     def drawn(like: Tensor, inferred: Tensor) -> Tensor:
         return mix_with_aggregate(torch.randn_like(like), inferred, self.aggregate)
     z_u, z_r = drawn(q.z_u, q.z_r), drawn(q.z_r, q.z_u)
     e_u = drawn(q.e_u, q.e_u).detach()
-    rebuilt, (x_u, x_r) = self.generate((q.z_u, q.e_u, q.z_r), (z_u.detach(), e_u, z_r.detach()))
+    rebuilt, (x_u, x_r) = self.generate(self.own_codes(q, t), (z_u.detach(), e_u, z_r.detach()))
     if self.noise:
         x_u, x_r = (torch.distributions.Laplace(x, self.noise, validate_args=False).rsample() for x in (x_u, x_r))
     x_u, x_r = self.encoder_z.tower.patches(torch.cat([x_u, x_r])).chunk(2)

@@ -7,6 +7,7 @@ WATCH = {
     'methods': ['losses', 'training', 'methods'],
     'vae': ['losses', 'training'],
     'rbvae': ['losses', 'training'],
+    'starts': ['losses', 'starts'],
     'srbvae': ['losses', 'training', 'methods'],
     'baselines': ['oracles', 'losses', 'training'],
     'training': ['training', 'methods', 'losses'],
@@ -45,8 +46,8 @@ MISTAKES = {
         ('super().__init__(beta=beta, **kwargs)', 'super().__init__(**kwargs)'),
     ],
     'rbvae': [
-        ('self.e_ref.expand(n, -1)', 'self.e_ref.detach().expand(n, -1)'),
-        ('self.e_ref.expand(n, -1)', 'Posterior(*self.encoder_e(x[n:])).sample()'),
+        ('self.e_ref.expand(len(e.mean), -1)', 'self.e_ref.detach().expand(len(e.mean), -1)'),
+        ('self.e_ref.expand(len(e.mean), -1)', 'e.sample()'),
         ("'kl_e_u': e.kl()", "'kl_e_u': Posterior(*self.encoder_e(x[n:])).kl()"),  # the other stream
         ("'kl_z_r': kl_z_r.mean()", "'kl_z_r': kl_z_u.mean()"),
         ('[e.sample(), self.e_ref', '[e.mean, self.e_ref'),
@@ -54,6 +55,17 @@ MISTAKES = {
         ('sum(terms.values())', "sum(terms.values()) - terms['kl_z_r']"),
         ('e=self.e_ref.detach().cpu().expand', 'e=torch.zeros(self.dim_e).expand'),
         ("self.encode(e_from)['e'], self.encode(z_from)['z']", "self.encode(z_from)['e'], self.encode(e_from)['z']"),
+    ],
+    'starts': [
+        ('torch.randn(len(z.mean)', 'torch.zeros(len(z.mean)'),
+        ('z.sample(), torch.randn', 'z.mean, torch.randn'),
+        ('z_of.roll(len(e.mean), 0), e_of', 'z_of, e_of'),
+        ('z_of.roll(len(e.mean), 0), e_of', 'z_of.roll(1, 0), e_of'),
+        ('ours | theirs', 'theirs | ours'),
+        ('ours[name].shape != value.shape', 'ours[name].dtype != value.dtype'),
+        ('images, index, self.image_size', 'images, index.roll(1), self.image_size'),
+        ('_, base = np.array_split', 'base, _ = np.array_split'),
+        ('plain.repeat(len(styled) // len(plain), 1, 1, 1)', 'plain.repeat_interleave(len(styled) // len(plain), 0)'),
     ],
     'srbvae': [
         # samples of q and p
@@ -77,6 +89,9 @@ MISTAKES = {
         ('-at_reference.log_density', 'at_reference.log_density'),
         ('x_hat[1], scale', 'x_hat[1], self.laplace_scale'),
         ('share * (x - x', '(1 - share) * (x - x'),
+        ('1 - t + t * self.image_gradient', 'self.image_gradient'),  # in the pretraining as well
+        ('scale_gradient(q.e_u, share)', 'q.e_u'),
+        ('scale_gradient(q.z_r, share)', 'scale_gradient(q.z_u, share)'),
         ('self.encoder_e(x_u)).log_density(p.e_u)', 'self.encoder_e(x_u)).log_density(q.e_u)'),  # the wrong e
         ('.log_density(torch.cat(z)))', '.log_density(torch.cat(z[::-1])))'),
         ('batch_entropy(q.z_u) + batch_entropy(q.z_r)', 'batch_entropy(q.z_u) + batch_entropy(q.z_u)'),

@@ -18,6 +18,7 @@ from rbvae_nb.images import ImageSets
 from rbvae_nb.methods import METHODS, Method
 from rbvae_nb.rbvae import RbVAE
 from rbvae_nb.srbvae import SRbVAE
+from rbvae_nb.starts import IgnoresE, Taught
 from rbvae_nb.training import Run, alternating_step, gradient_step
 from rbvae_nb.vae import VAE, BetaVAE
 from torch import Tensor, nn
@@ -197,21 +198,28 @@ def svae_objective(t: Terms, w: dict) -> Tensor:
 
 
 # Methods with two codes
-def rbvae_terms(model: RbVAE, w: dict, x_u: Tensor, x_r: Tensor, draws: Draws) -> Terms:
-    """Eq. 3: reference images have e_ref in place of a code e of their own."""
-    noise_z_u, noise_z_r = torch.cat([noise for noise in draws.normal if noise.shape[1] == model.dim_z]).split(N)
-    noise_e_u, = (noise for noise in draws.normal if noise.shape[1] == model.dim_e)
-    z_u, z_r = (posterior(model.encoder_z, x) for x in (x_u, x_r))
-    e_u = posterior(model.encoder_e, x_u)
-    own_u = model.generator(sample(z_u, noise_z_u), sample(e_u, noise_e_u))
-    own_r = model.generator(sample(z_r, noise_z_r), model.e_ref.expand(N, -1))
-    return {
-        'kl_z_u': kl(z_u),
-        'kl_e_u': kl(e_u),
-        'reconstruction_u': image_error(x_u, own_u, w['laplace_scale'], w['pyramid']),
-        'kl_z_r': kl(z_r),
-        'reconstruction_r': image_error(x_r, own_r, w['laplace_scale'], w['pyramid']),
-    }
+def eq_3(decoded: Callable[..., tuple[tuple, tuple]]) -> Callable[..., Terms]:
+    """Eq. 3; `decoded` says which z and e the images of either stream are decoded from."""
+    def terms(model: RbVAE, w: dict, x_u: Tensor, x_r: Tensor, draws: Draws) -> Terms:
+        noise_z_u, noise_z_r = torch.cat([noise for noise in draws.normal if noise.shape[1] == model.dim_z]).split(N)
+        noise_e, = (noise for noise in draws.normal if noise.shape[1] == model.dim_e)
+        q_u, q_r = (posterior(model.encoder_z, x) for x in (x_u, x_r))
+        q_e = posterior(model.encoder_e, x_u)
+        codes = sample(q_u, noise_z_u), sample(q_r, noise_z_r), sample(q_e, noise_e[:N]), model.e_ref.expand(N, -1)
+        own_u, own_r = (model.generator(*pair) for pair in decoded(*codes, noise_e))
+        return {
+            'kl_z_u': kl(q_u),
+            'kl_e_u': kl(q_e),
+            'reconstruction_u': image_error(x_u, own_u, w['laplace_scale'], w['pyramid']),
+            'kl_z_r': kl(q_r),
+            'reconstruction_r': image_error(x_r, own_r, w['laplace_scale'], w['pyramid']),
+        }
+    return terms
+
+
+rbvae_terms = eq_3(lambda z_u, z_r, e_u, e_ref, noise: ((z_u, e_u), (z_r, e_ref)))  # reference images have e_ref
+ignoring_terms = eq_3(lambda z_u, z_r, e_u, e_ref, noise: ((z_u, noise[:N]), (z_r, noise[N:])))  # e is noise
+taught_terms = eq_3(lambda z_u, z_r, e_u, e_ref, noise: ((z_r, e_u), (z_u, e_ref)))  # z of the partner
 
 
 def rbvae_objective(t: Terms, w: dict) -> Tensor:
@@ -290,17 +298,18 @@ def images_of(model: SRbVAE, codes: Codes) -> tuple[Tensor, Tensor]:
 
 
 def with_less_gradient(x: Tensor, share: float) -> Tensor:
-    """The same images, through which a share of the gradient passes."""
+    """The same images or codes, through which a share of the gradient passes."""
     same = x.clone()
     same.register_hook(lambda gradient: share * gradient)
     return same
 
 
 def srbvae_terms(model: SRbVAE, w: dict, x_u: Tensor, x_r: Tensor, draws: Draws, scale: float = 0.,
-                 noise: tuple = (0., 0.)) -> Terms:
+                 noise: tuple = (0., 0.), symmetric: float = 1.) -> Terms:
     """Eq. 3 and the anchor; after the pretraining also what the codes of p say, (a, b) and (e, f)."""
     q, scale = inferred(model, x_u, x_r, draws), scale or w['laplace_scale']
-    own_u, own_r = images_of(model, q.codes)
+    reaches = 1 - symmetric * (1 - w['image_gradient'])
+    own_u, own_r = images_of(model, Codes(*(with_less_gradient(code, reaches) for code in q.codes)))
     terms = {
         'reconstruction_u': image_error(x_u, own_u, scale, w['pyramid']),  # (c)
         'reconstruction_r': image_error(x_r, own_r, scale, w['pyramid']),  # (d)
@@ -379,6 +388,20 @@ FORMULAS: dict[type[Method], Formula] = {
         'kl_z_r': ('encoder_z', 'r'),
         'reconstruction_r': (R, 'r'),
     }),
+    IgnoresE: Formula(dict(laplace_scale=.9, pyramid=2, dim_e=3), ignoring_terms, rbvae_objective, {
+        'kl_z_u': ('encoder_z', 'u'),
+        'kl_e_u': ('encoder_e', 'u'),
+        'reconstruction_u': ('generator encoder_z', 'u'),
+        'kl_z_r': ('encoder_z', 'r'),
+        'reconstruction_r': ('generator encoder_z', 'r'),
+    }),
+    Taught: Formula(dict(laplace_scale=.9, pyramid=2, dim_e=3), taught_terms, rbvae_objective, {
+        'kl_z_u': ('encoder_z', 'u'),
+        'kl_e_u': ('encoder_e', 'u'),
+        'reconstruction_u': (U, 'ur'),
+        'kl_z_r': ('encoder_z', 'r'),
+        'reconstruction_r': (R, 'ur'),
+    }),
     Mathieu: Formula(dict(adversarial_weight=7.3, laplace_scale=1.1, pyramid=2, dim_e=3), mathieu_terms,
                      mathieu_objective, {
         'reconstruction_u': (U, 'u'),
@@ -390,7 +413,8 @@ FORMULAS: dict[type[Method], Formula] = {
     }),
     SRbVAE: Formula(dict(laplace_scale=40., pretraining_scale=2.5, pyramid=2, dim_e=3, pretraining=.25, ramp=.5,
                          adversarial_weight=1.7, latent_z_weight=.31, latent_e_weight=.83, kl_weight=.43,
-                         anchor_weight=.19, aggregate=1 / 3, entropy_weight=.61, code_gradient=.29, dropout=.37),
+                         anchor_weight=.19, aggregate=1 / 3, entropy_weight=.61, code_gradient=.29, image_gradient=.53,
+                         dropout=.37),
                     srbvae_terms, srbvae_objective, {
         'reconstruction_u': (U, 'u'),
         'reconstruction_r': (R, 'r'),
@@ -522,7 +546,8 @@ OTHERS = [pair for pair in TERMS if pair not in {*DISCRIMINATORS, *ADVERSARIAL, 
 
 
 def test_every_method_of_the_package_has_a_formula():
-    assert {m for m in METHODS.all().values() if m.__module__.startswith('rbvae_nb.')} == set(FORMULAS)
+    starts = {IgnoresE, Taught}  # no methods of the table
+    assert {m for m in METHODS.all().values() if m.__module__.startswith('rbvae_nb.')} == set(FORMULAS) - starts
 
 
 # Values
@@ -625,6 +650,15 @@ def test_code_gradient(term, share):
     assert_same(part, {name: g if name.startswith('encoder') else share * g for name, g in whole.items()})
 
 
+@pytest.mark.parametrize('term', ['reconstruction_u', 'reconstruction_r'])
+@pytest.mark.parametrize('share', [0., .3])
+def test_image_gradient(term, share):
+    """That share of the gradient of (c, d) reaches the encoders, and all of it what makes images."""
+    whole, part = (gradients(call.ours.terms[term], call.model)
+                   for call, _ in (case(SRbVAE, image_gradient=1.), case(SRbVAE, image_gradient=share)))
+    assert_same(part, {name: share * g if name.startswith('encoder') else g for name, g in whole.items()})
+
+
 @pytest.mark.parametrize('kind, rounding', [(torch.float64, 1e-9), (torch.float32, 1e-3)], ids=['double', 'single'])
 @pytest.mark.parametrize('method', [SVAE, SRbVAE])
 def test_gradients_where_discriminators_are_sure(method, kind, rounding):
@@ -645,6 +679,7 @@ def test_gradients_where_discriminators_are_sure(method, kind, rounding):
 # Arguments of sRb-VAE
 @pytest.mark.parametrize('changes', [
     dict(aggregate=0.), dict(aggregate=1.), dict(entropy_weight=0.), dict(code_gradient=0.), dict(code_gradient=1.),
+    dict(image_gradient=0.), dict(image_gradient=1.),
     dict(adversarial_weight=0.), dict(latent_z_weight=0.), dict(latent_e_weight=0.), dict(kl_weight=0.),
     dict(anchor_weight=0.), dict(pyramid=0), dict(dropout=.8, aggregate=.5),
 ], ids=str)
@@ -687,7 +722,7 @@ def test_noise():
 def test_phases(elapsed, share, scale):
     """λ changes geometrically and weights linearly; in the pretraining no discriminator has an objective."""
     call = called(made(SRbVAE), elapsed)
-    right = formula(call, FORMULAS[SRbVAE].arguments, share, scale=scale)
+    right = formula(call, FORMULAS[SRbVAE].arguments, share, scale=scale, symmetric=share)
     assert right.terms.keys() == (FORMULAS[SRbVAE].reaches.keys() if share else PRETRAINING)
     assert ('discriminator' in call.ours.objectives) == (share > 0)
     assert_same(call.ours, right)
@@ -723,7 +758,7 @@ def test_without_pretraining_it_is_there_in_the_first_step():
 
 def test_without_a_scale_of_its_own_the_pretraining_has_that_of_later():
     call = called(made(SRbVAE, pretraining_scale=None), 0.)
-    assert_same(call.ours, formula(call, FORMULAS[SRbVAE].arguments, 0., scale=40.))
+    assert_same(call.ours, formula(call, FORMULAS[SRbVAE].arguments, 0., scale=40., symmetric=0.))
     assert [call.model.scale_at(t) for t in (0., .5, 1.)] == pytest.approx([40.] * 3)
 
 

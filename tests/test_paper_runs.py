@@ -54,6 +54,10 @@ def test_a_run_that_fails_says_why_and_stops_no_other(whole):
         assert (run['device'], run['data']) == ('cpu', 'embedded')
         assert run['dtype'] and run['torch'] and run['complete'].startswith('20')
         history, probes = ((whole / f'{method}-seed0/{name}.csv').read_text() for name in ('history', 'probes'))
+        swaps = (whole / f'{method}-seed0/swaps.csv').read_text()
+        assert [line.split(',')[0] for line in swaps.splitlines()] == [
+            'images', 'partner', 'real', 'reconstruction', 'swap', 'unchanged']
+        assert (whole / f'{method}-seed0/pictures.png').read_bytes().startswith(b'\x89PNG')
         assert history.startswith('step,seconds,') and probes.startswith('code,R,G,B,scale,width,style')
     with open(whole / 'pieces.csv', newline='') as f: piece, = csv.DictReader(f)
     assert (piece['at_once'], piece['runs'], piece['steps']) == ('1', '2', '32')

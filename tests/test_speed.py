@@ -15,7 +15,8 @@ from rbvae_nb.training import Run, gradient_step, train
 from torch import Tensor
 
 WEIGHTS = dict(laplace_scale=7., adversarial_weight=1.3, latent_z_weight=.7, latent_e_weight=.9, kl_weight=.35,
-               anchor_weight=.15, entropy_weight=.6, code_gradient=.45, pretraining=0., ramp=0.)
+               anchor_weight=.15, entropy_weight=.6, code_gradient=.45, image_gradient=.7, pretraining=0.,
+               ramp=0.)
 SETTINGS = {
     'small': WEIGHTS,
     'as the paper': WEIGHTS | dict(n_convs=2, patch=1, channels=(20, 16, 8, 4), generator_channels=None, pyramid=0,

@@ -8,8 +8,9 @@ MNIST/raw: 30,000 reference and 60,000 unlabelled images, which each process mak
 without it, and without the variable RBVAE_MNIST, the embedded digits serve. In OUT:
 
 * bench.csv, bench.txt: what the benchmark found and printed; without the second it runs again.
-* METHOD-seedN/: weights.safetensors (float16), probes.csv (on the probes' two splits) and history.csv of a complete
-  run; checkpoint.safetensors (with Adam's moments, 90 to 160 MB in the preset of the paper) and log.txt.
+* METHOD-seedN/: weights.safetensors (float16), pictures.png, swaps.csv and probes.csv (on the probes' two splits) and
+  history.csv of a complete run; checkpoint.safetensors (with Adam's moments, 90 to 160 MB in the preset of the paper)
+  and log.txt.
 * runs.csv: a line for each run in the folder: how far it is, or why it failed. Its seconds are those of training alone.
 * pieces.csv: a line for each piece: steps per second of all its runs together.
 
@@ -78,11 +79,23 @@ def images(args: argparse.Namespace, image_size: int):
     return replace(data, sets=sets, fit=fit, test=test)
 
 
+def swaps(model, test):
+    """Errors of the style, and the share of right digits, as the attribute classifier sees them: a table."""
+    import pandas as pd
+
+    from rbvae_nb.attributes import classifier_for, swap_bounds, swap_scores
+    from rbvae_nb.digits import digit_styles
+    classifier = classifier_for(digit_styles(n_styles=1))  # looks at 32 pixels, whatever the size
+    seen = swap_scores(model, test, classifier) | swap_bounds(test, classifier)
+    return pd.Series({key: values.mean() for key, values in seen.items()}).unstack().round(4)
+
+
 def train_and_probe(args: argparse.Namespace, folder: Path) -> None:
     """One run, from where it was stopped to its probes."""
     import torch
 
     from rbvae_nb.files import write_whole
+    from rbvae_nb.images import show_rows
     from rbvae_nb.methods import METHODS, load
     from rbvae_nb.probing import probe
     from rbvae_nb.training import has_bfloat16, pick_device, train
@@ -101,7 +114,10 @@ def train_and_probe(args: argparse.Namespace, folder: Path) -> None:
                     checkpoint_every=every, log_every=max(1, every // 20), progress=False, callback=alone)
     weights = model.save(folder / 'weights.safetensors', dtype='float16')
     write_whole(folder / 'history.csv', history.frame().to_csv().encode())
-    table = probe(load(weights, device=device), data).round(4)
+    model = load(weights, device=device)
+    show_rows(model.pictures(data.splits()[1].images[:12])).savefig(folder / 'pictures.png')
+    write_whole(folder / 'swaps.csv', swaps(model, data.splits()[1]).to_csv(index_label='images').encode())
+    table = probe(model, data).round(4)
     write_whole(folder / 'probes.csv', table.to_csv(index_label='code').encode())  # the last: the run is complete
 
 
