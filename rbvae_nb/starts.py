@@ -1,4 +1,4 @@
-"""One pair of networks in the degenerate solution, several objectives: which of them leaves it?
+"""Networks in the degenerate solution, several objectives from there: which of them leaves it?
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/same_start.html.md"""
 
@@ -7,7 +7,7 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/same_start.html.md"""
 # %% auto #0
 __all__ = ['M', 'IgnoresE', 'begin_at', 'PairedSets', 'digit_pairs', 'Taught']
 
-# %% ../nbs/09c_same_start.ipynb #42847bd6
+# %% ../nbs/09c_same_start.ipynb #53cb5343
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from .images import ImageSets, take, to_float
 from .methods import Posterior
 from .rbvae import RbVAE
 
-# %% ../nbs/09c_same_start.ipynb #3152806d
+# %% ../nbs/09c_same_start.ipynb #daf43693
 class IgnoresE(RbVAE):
     "Rb-VAE on its way into the degenerate solution: in place of **e** the generator is given noise."
     name, title = 'ignores_e', 'degenerate Rb-VAE'
@@ -28,7 +28,7 @@ class IgnoresE(RbVAE):
         "Codes **z** of the images, with an **e** that says nothing of them."
         return z.sample(), torch.randn(len(z.mean), self.dim_e, device=z.mean.device)
 
-# %% ../nbs/09c_same_start.ipynb #08520e3b
+# %% ../nbs/09c_same_start.ipynb #02d6ecaf
 M = TypeVar('M', bound=RbVAE)
 
 def begin_at(
@@ -44,7 +44,7 @@ def begin_at(
     model.load_state_dict(ours | theirs)
     return model
 
-# %% ../nbs/09c_same_start.ipynb #f0e888a2
+# %% ../nbs/09c_same_start.ipynb #f1f859d0
 class PairedSets(ImageSets):
     "Two sets in which images with the same number belong together, and are drawn together."
     def batch(self, batch_size: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:

@@ -2,22 +2,26 @@
 
 Networks are trained into the solution that START names (`degenerate`: the generator ignores e; `taught`: the two codes
 are disentangled, with the help of pairs), and from these weights the training goes on under the objective that WAY
-names. START and WAY are names in STARTS and WAYS. MNIST is a folder that holds MNIST/raw.
+names. START and WAY are names in STARTS and WAYS. MNIST is a folder that holds MNIST/raw. All ways but the first, which
+is Rb-VAE as it is, are sRb-VAE with some weights at 0: the same code, random numbers, λ and phases.
 
-Every 500 steps it is measured what is left of the start (by probes at the steps AT only), on digits that no choice was
-ever made on: the 6,000 test digits of MNIST that the package does not embed. One half fits probes, the other is probed
-and swapped. The rows go into start.csv beside this file. Seed 0 also leaves pictures, start/START-WAY.png: each row is
-a digit with the e of another, each column one of these steps. A quarter of an hour on a core, or more; a run that was
-stopped goes on from its checkpoint in the folder start/ of where it was started.
+At every tenth of the way it is measured what is left of the start (by probes at the shares AT only), on digits that no
+choice was ever made on: the 6,000 test digits of MNIST that the package does not embed. One half fits probes, the other
+is probed and swapped. The rows go into start.csv beside this file. Seed 0 also leaves pictures, start/START-WAY.png:
+each row is a digit with the e of another, each column a tenth. Half an hour on a core, or more; a run that was stopped
+goes on from its checkpoint in the folder start/ of where it was started.
 
-How the rows are to be read, by a rule from before the runs. Let s be the style error of swaps over that of images that
-keep their own style: 1 if a swap moves nothing. After the last step a way has *stayed* in the degenerate solution if
-the use of e is below .05 and s above .95, and *left* it if the use of e is above .2 and s below .75; all three seeds
-must say the same. (1) If both ways of Eq. 3 stay and sRb-VAE leaves, the difference is made by what sRb-VAE adds, and
-not by λ. (2) If then the way without (a, b) stays, the adversarial terms are needed; if it leaves, sRb-VAE's other
-terms are what leaves, and the symmetric objective has not been shown to be. (3) If the six losses leave, the paper's
-objective is enough by itself; if not, it needs the additions, too. From the taught start, a way has *kept* the solution
-if s has grown by less than .1, and lost it otherwise.
+How the rows are to be read; trials of an earlier preset (seeds 0 and 1), and one of this one, were known when this was
+written. For each factor, s is the error of swaps over that of reconstructions, both with respect to the image that
+gives its e: 1 if the swap does nothing, however blurred the images are. After the last step a way has *stayed* if no
+factor has s below .95 and the use of an e from the prior is below .05, has *left* for a factor if its s is below .75,
+and has *arrived* if that holds for every factor. What holds in all three seeds counts; anything else is undecided. A
+training that was stopped counts as undecided. The start must be one from which nothing has moved: s within .02 of 1.
+(1) If Eq. 3 stays on both λ, and sRb-VAE leaves, what sRb-VAE adds makes the difference, and not λ. (2) If (a, b) alone
+leave when they are added to Eq. 3, they are enough; if sRb-VAE stays without them, they are needed. (3) If the placebo,
+sRb-VAE without a reference set, leaves as well, then what leads out is not the mismatch of two sets. (4) Whether the
+six losses leave says whether the other additions are needed besides. From the taught start, a way has *kept* the
+solution if no factor's s has grown by more than .1.
 """
 import sys
 from pathlib import Path
@@ -25,11 +29,12 @@ from pathlib import Path
 import cv2
 import pandas as pd
 import torch
+from filelock import FileLock
 from fresh import fresh_splits
-from rbvae_nb.attributes import classifier_for, swap_bounds, swap_scores
+from rbvae_nb.attributes import classified, classifier_for, partners, swap
 from rbvae_nb.digits import digit_styles
 from rbvae_nb.experiments import Experiment, Split
-from rbvae_nb.images import to_bytes
+from rbvae_nb.images import ImageSets, to_bytes
 from rbvae_nb.methods import load
 from rbvae_nb.probing import encode_split, scores, target_errors
 from rbvae_nb.quality import use_of_code
@@ -40,15 +45,20 @@ from rbvae_nb.training import TrainingStopped, train
 
 STARTS = {'degenerate': IgnoresE, 'taught': Taught}
 LEADING = dict(steps=2500, warmup=.1)  # into the start; the rest as in the small preset
-NO_PRETRAINING = dict(pretraining=0.)  # its λ grows from Rb-VAE's to its own within the ramp, as after a pretraining
+STEPS = 13_000  # from there; the shares of warm-up and ramp are those of as many steps as in the small preset
+AT_ONCE = dict(pretraining=0., ramp=.03)  # λ grows from Rb-VAE's to sRb-VAE's within the ramp, as after a pretraining
+EQ_3 = AT_ONCE | dict(adversarial_weight=0., latent_z_weight=0., latent_e_weight=0., kl_weight=1., aggregate=0.)
 WAYS = {  # what the small presets are changed to
-    'Eq. 3': (RbVAE, {}),
-    'Eq. 3, λ = 20': (RbVAE, dict(laplace_scale=20.)),
-    'sRb-VAE': (SRbVAE, NO_PRETRAINING),
-    'without (a, b)': (SRbVAE, NO_PRETRAINING | dict(adversarial_weight=0.)),
-    'six losses': (SRbVAE, NO_PRETRAINING | dict(aggregate=0., code_gradient=1., kl_weight=0.)),
+    'Eq. 3, λ = 1.2': (RbVAE, {}),
+    'Eq. 3': (SRbVAE, EQ_3),
+    'Eq. 3 and (a, b)': (SRbVAE, EQ_3 | dict(adversarial_weight=6.)),
+    'Eq. 3 and (e, f)': (SRbVAE, EQ_3 | dict(latent_z_weight=1., latent_e_weight=1.)),
+    'six losses': (SRbVAE, AT_ONCE | dict(aggregate=0., code_gradient=1., kl_weight=0.)),
+    'without (a, b)': (SRbVAE, AT_ONCE | dict(adversarial_weight=0.)),
+    'sRb-VAE': (SRbVAE, AT_ONCE),
+    'placebo': (SRbVAE, AT_ONCE),  # other unlabelled images in place of the reference set
 }
-AT = 0, 1000, 2000, 3500, 5000, 6500  # steps
+AT = 0, .1, .3, .5, 1  # shares of the way
 KEY = ['start', 'way', 'seed', 'step']
 RESULTS = Path(__file__).with_name('start.csv')
 
@@ -56,29 +66,44 @@ RESULTS = Path(__file__).with_name('start.csv')
 def started(start: str, seed: int, data: Experiment) -> RbVAE:
     """A model in the solution that `start` names, from its checkpoint if it has been there."""
     model, recipe = STARTS[start].preset('small', seed)
-    sets = digit_pairs() if start == 'taught' else data.sets
-    train(model, sets, **recipe | LEADING, out=Path('start') / f'{start}-{seed}')
-    return model
+    sets, out = digit_pairs() if start == 'taught' else data.sets, Path('start') / f'{start}-{seed}'
+    out.mkdir(parents=True, exist_ok=True)
+    with FileLock(out / 'lock'): train(model, sets, **recipe | LEADING, out=out)
+    return model.eval()
 
 
 def snapshots(start: str, way: str, seed: int, data: Experiment) -> tuple[dict[int, RbVAE], str]:
-    """The model every 500 steps of its way from the start, and why it was stopped, if it was."""
+    """The model at every tenth of its way from the start, and why it was stopped, if it was."""
     method, changed = WAYS[way]
     model, recipe = method.preset('small', seed, **changed)
+    recipe |= dict(steps=STEPS, warmup=.02, seed=seed + 100)  # other batches than those that led here
+    sets, u = data.sets, data.sets.unlabelled
+    if way == 'placebo': sets = ImageSets(u[:len(u) // 2], u[len(u) // 2:])
     first, out, stopped = started(start, seed, data), Path('start') / f'{start}-{way}-{seed}', ''
-    try: train(begin_at(model, first), data.sets, **recipe, out=out, checkpoint_every=500, snapshots=True)
+    try: train(begin_at(model, first), sets, **recipe, out=out, checkpoint_every=STEPS // 10, snapshots=True)
     except TrainingStopped as error: stopped = str(error)
     found = {int(file.stem.removeprefix('model-')): load(file) for file in sorted(out.glob('model-*.safetensors'))}
-    return {0: first.eval()} | found, stopped
+    return {0: first} | found, stopped
 
 
 def shown(model: RbVAE, test: Split, data: Experiment) -> dict[str, float]:
-    """How much the generator uses either code, and what swaps show."""
-    classifier = classifier_for(data)
-    swaps, kept = swap_scores(model, test, classifier), swap_bounds(test, classifier)['unchanged', 'target']
+    """How much the generator uses either code; swaps and reconstructions beside the image that gives e."""
+    classifier, pair = classifier_for(data), partners(test.labels)
+    giver = test.rows(pair).factors
+    drawn = {'swap': swap(model, test.images, pair), 'own': model.reconstruct(test.images)}
     row = {f'use of {code}': use_of_code(model, test.images[:500], code) for code in 'ez'}
-    row |= {f'swap, {factor}': swaps['swap', factor].mean() for factor in ('target', 'scale', 'width', 'identity')}
-    return row | {'reconstruction, identity': swaps['reconstruction', 'identity'].mean(), 'kept, target': kept.mean()}
+    row['use of e, prior'] = use_of_prior(model, test.images[:500])
+    for what, images in drawn.items():
+        seen = classified(classifier, images, test.labels, giver)
+        row |= {f'{what}, {name}': values.mean() for name, values in seen.items()}
+    return row
+
+
+def use_of_prior(model: RbVAE, images: torch.Tensor) -> float:
+    """As `use_of_code` of e, with an e drawn from the prior in place of another image's."""
+    codes, draw = model.encode(images), torch.Generator().manual_seed(0)
+    one, other = (model.decode(z=codes['z'], e=torch.randn(codes['e'].shape, generator=draw)) for _ in range(2))
+    return float((one - other).abs().mean() / (one.roll(1, 0) - one).abs().mean())
 
 
 def known(model: RbVAE, fit: Split, test: Split) -> dict[str, float]:
@@ -92,7 +117,7 @@ def known(model: RbVAE, fit: Split, test: Split) -> dict[str, float]:
 
 
 def pictures(models: dict[int, RbVAE], data: Experiment, path: Path) -> None:
-    """A digit with the e of another, row by row, at every step of the way."""
+    """A digit with the e of another, row by row, at every tenth of the way."""
     images = data.splits()[1].images
     drawn = torch.stack([model.transfer(images[14:20], images[8:14]) for model in models.values()], 1)
     rows, columns, _, height, width = drawn.shape
@@ -101,18 +126,23 @@ def pictures(models: dict[int, RbVAE], data: Experiment, path: Path) -> None:
     cv2.imwrite(str(path), grid[..., ::-1])
 
 
+def keep(found: pd.DataFrame) -> None:
+    """Put rows into the table, in place of older ones of the same run."""
+    with FileLock(f'{RESULTS.name}.lock'):
+        before = [pd.read_csv(RESULTS, index_col=KEY).fillna({'stopped': ''})] if RESULTS.exists() else []
+        every = pd.concat([*before, found.map(lambda v: v if isinstance(v, str) else round(float(v), 4))])
+        every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+
+
 if __name__ == '__main__':
     mnist, seed, start, way = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
     data, (fit, test) = digit_styles(), fresh_splits(mnist)
     models, stopped = snapshots(start, way, seed, data)
-    key = dict(start=start, way=way, seed=seed)
+    key = dict(start=start, way=way, seed=seed, stopped=stopped)
     def row(step: int, model: RbVAE) -> dict:
-        probes = known(model, fit, test) if step in AT else {}
-        return dict(key, step=step, stopped=stopped) | shown(model, test, data) | probes
+        probes = known(model, fit, test) if round(step / STEPS, 2) in AT else {}
+        return key | dict(step=step) | shown(model, test, data) | probes
     found = pd.DataFrame([row(*pair) for pair in models.items()]).set_index(KEY)
-    found = found.map(lambda v: v if isinstance(v, str) else round(float(v), 4))
-    before = [pd.read_csv(RESULTS, index_col=KEY).fillna({'stopped': ''})] if RESULTS.exists() else []
-    every = pd.concat([*before, found])
-    every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+    keep(found)
     if seed == 0: pictures(models, data, RESULTS.with_name('start') / f'{start}-{way}.png')
     print(found.T.to_string())
