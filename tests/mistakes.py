@@ -63,7 +63,7 @@ MISTAKES = {
         ('z_of.roll(len(e.mean), 0), e_of', 'z_of.roll(1, 0), e_of'),
         ('ours | theirs', 'theirs | ours'),
         ('ours[name].shape != value.shape', 'ours[name].dtype != value.dtype'),
-        ('images, index, self.image_size', 'images, index.roll(1), self.image_size'),
+        ('for images in (self.unlabelled, self.reference))', 'for images in (self.reference, self.unlabelled))'),
         ('_, base = np.array_split', 'base, _ = np.array_split'),
         ('plain.repeat(len(styled) // len(plain), 1, 1, 1)', 'plain.repeat_interleave(len(styled) // len(plain), 0)'),
     ],
