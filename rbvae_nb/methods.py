@@ -227,7 +227,7 @@ RECIPES = {
     ),
 }
 
-RECIPES['medium'] = RECIPES['small'] | dict(steps=10_000, warmup=.026)
+RECIPES['medium'] = RECIPES['small'] | dict(steps=10_000, lr=8e-4, warmup=.026)
 
 METHODS = Registry('method')
 

@@ -1,4 +1,4 @@
-"""The symmetric objective, trained adversarially: six losses, one algorithm, and the cure seen
+"""The symmetric objective, trained adversarially: six losses, one algorithm, and a preset that separates
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/srbvae.html.md"""
 
