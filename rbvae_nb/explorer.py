@@ -153,6 +153,7 @@ def _drawn(codes: Tensor, seed: int) -> Tensor:  # (N, D) to (D,)
 # %% ../nbs/13_explorer.ipynb #013b15e7
 STATIC = Path(str(resources.files('rbvae_nb'))) / 'static'
 
+@traitlets.signature_has_traits
 class Canvas(anywidget.AnyWidget):
     "The explorer's front-end; `rbvae_nb/static/explorer.js` says what each value holds."
     _esm, _css = STATIC / 'explorer.js', STATIC / 'explorer.css'

@@ -74,7 +74,9 @@ def fetch_katex(folder: Path) -> Path:
     found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if found != KATEX_SHA512:
         raise ValueError(f'expected katex {KATEX} with sha512 {KATEX_SHA512}, got {found}: do not build from it')
-    with tarfile.open(archive) as tar: tar.extractall(folder, filter='data')
+    with tarfile.open(archive) as tar:
+        tar.extraction_filter = getattr(tarfile, 'data_filter', None)  # Python before 3.11.4 knows none
+        tar.extractall(folder)
     return folder / 'package'
 
 
