@@ -270,7 +270,7 @@ def _image_size(configs: list[RunConfig], preset: str) -> int:
 def _how(values: Sequence[float], seed: int) -> str:
     "In which way the settings were chosen."
     if not values: return "Settings: the preset's."
-    return (f'Settings: of {", ".join(f"{v:g}" for v in values)} those with the smallest validation error, '
+    return (f'Settings: of {", ".join(f"{v:g}" for v in values)} those with the largest validation score, '
             f'within the split that fits the probes, for seed {seed}.')
 
 def write_report(plan: Sweep, data: Experiment, rows, swept, levels: Rows, how: str, factor: str = 'target'):

@@ -16,6 +16,7 @@ WATCH = {
     'networks': ['training', 'methods', 'speed', 'losses'],
     'quality': ['quality'],
     'synthesis': ['synthesis'],
+    'sweep': ['sweep'],
 }
 MISTAKES = {
     'methods': [
@@ -291,6 +292,17 @@ MISTAKES = {
         ('noise * torch.randn(away.shape, generator=generator)', 'noise * torch.randn(away.shape)'),
         ('generator=generator) @ basis', 'generator=generator)'),
         ('torch.randint(len(codes), (n,), generator=generator)', 'torch.arange(n) % len(codes)'),
+    ],
+    'sweep': [
+        ("'as z': codes['z'][:, ~serves]", "'as z': codes['z'][:, serves]"),
+        ("('as e', 'as z'))", "('as z', 'as e'))"),
+        ('scores(in_parts(fit_codes, serves), fit, in_parts(test_codes, serves), test, nonlinear)',
+         'scores(in_parts(fit_codes, serves), fit, in_parts(test_codes, serves), test)'),
+        ("fit.rows(first), others, fit.rows(second), serves)", "fit.rows(first), own, fit.rows(first), serves)"),
+        ('divided(own, fit.rows(first))', 'divided(codes, fit)'),
+        ('validation_score(fit_codes, fit)', 'validation_score(test_codes, test)'),
+        ("idxmax().split('=')", "idxmin().split('=')"),
+        ("rows.measure == 'validation'", "rows.measure == 'linear'"),
     ],
 }
 # Module and mistake: why no test of WATCH fails. Each is expected to go unnoticed.

@@ -7,9 +7,10 @@ is Rb-VAE as it is, are sRb-VAE with some weights at 0: the same code, random nu
 
 At every tenth of the way it is measured what is left of the start (by probes at the shares AT only), on digits that no
 choice was ever made on: the 6,000 test digits of MNIST that the package does not embed. One half fits probes, the other
-is probed and swapped. The rows go into start.csv beside this file. Seed 0 also leaves pictures, start/START-WAY.png:
-each row is a digit with the e of another, each column a tenth. A quarter of an hour on a core, or more; a run that was
-stopped goes on from its checkpoint in the folder start/ of where it was started.
+is probed and swapped. The rows go into start.csv beside this file; where the training is in doubt at a tenth, `train`
+keeps no weights, and there is no row. Seed 0 also leaves pictures, start/START-WAY.png: each row is a digit with the e
+of another, each column a tenth. A quarter of an hour on a core, or more; a run that was stopped goes on from its
+checkpoint in the folder start/ of where it was started.
 
 How the rows are to be read. When this was written, runs of seed 0 from the degenerate start were known. sRb-VAE went
 back in 13,000 steps, by the digits that judge here. In trials of 3,000 steps, by the embedded test digits, the six
