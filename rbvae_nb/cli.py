@@ -1,4 +1,4 @@
-"""`rbvae demo`: both models, one table, one picture; `rbvae table`: nine systems, intervals; `rbvae export`: files for the web
+"""`rbvae demo`: both models, one table, one picture; `rbvae train`: your own images; `rbvae table`: nine systems, intervals
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/cli.html.md"""
 
@@ -24,6 +24,7 @@ from .files import write_whole
 from .methods import Method, load
 from .probing import probe
 from .rbvae import RbVAE, compare
+from .runs import encode, resume, train_folders, transfer
 from .srbvae import SRbVAE
 from .table import run_table
 from .training import pick_device, train
@@ -116,6 +117,10 @@ def table(out: str | Path = 'rbvae-table', **arguments):
 
 COMMANDS: dict[str, tuple[Callable, Callable]] = {  # what is called, and whose signature is the command line
     'demo': (demo, demo),
+    'train': (train_folders, train_folders),
+    'resume': (resume, resume),
+    'encode': (encode, encode),
+    'transfer': (transfer, transfer),
     'table': (table, run_table),
     'export': (export, export),
     'bench': (bench, bench),
@@ -127,7 +132,7 @@ def parser_of(command: str) -> ArgumentParser:
 
 def usage() -> str:
     "All commands, a line for each."
-    lines = [f'  {name:8}{parser_of(name).description}' for name in COMMANDS]
+    lines = [f'  {name:10}{parser_of(name).description}' for name in COMMANDS]
     return '\n'.join(['usage: rbvae COMMAND [--help] [arguments]', '', *lines, '', f'rbvae-nb {__version__}'])
 
 # %% ../nbs/16_cli.ipynb #496c5aff

@@ -276,7 +276,7 @@ def _merged(paths: list[Path]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return headers[0], state
 
 def load(
-    *weights: str | Path,  # a weight file, a training's checkpoint, both files of an export, or a method's name
+    *weights: str | Path,  # a weight file, a training's checkpoint or folder, both files of an export, or a method's name
     device: str | torch.device = 'cpu',
     **arguments,  # of the model, instead of those in the file
 ) -> Method:  # in evaluation mode; raises OSError or ValueError with the reason
@@ -285,10 +285,12 @@ def load(
     paths = [Path(path) for path in weights]
     if len(paths) == 1 and not paths[0].is_file():
         packaged = {name: _packaged(name) for name in METHODS.all() if _packaged(name).is_file()}
-        if str(weights[0]) not in packaged:
+        of_run = [paths[0] / f'{name}.safetensors' for name in ('model', 'checkpoint')]  # in the folder of a training
+        there = [packaged[str(weights[0])]] if str(weights[0]) in packaged else list(filter(Path.is_file, of_run))
+        if not there:
             raise FileNotFoundError(f'expected a weight file or one of {sorted(packaged)}, found none at '
                                     f'{str(weights[0])!r}; check the path')
-        paths = [packaged[str(weights[0])]]
+        paths = there[:1]
     about, state = _merged(paths)
     name, where = about.get('method'), str(paths[-1])
     if not isinstance(name, str) or name not in METHODS.all():
