@@ -24,6 +24,7 @@ from .files import write_whole
 from .methods import Method, load
 from .probing import probe
 from .rbvae import RbVAE, compare
+from .report import report
 from .runs import encode, resume, train_folders, transfer
 from .srbvae import SRbVAE
 from .table import run_table
@@ -121,6 +122,7 @@ COMMANDS: dict[str, tuple[Callable, Callable]] = {  # what is called, and whose 
     'resume': (resume, resume),
     'encode': (encode, encode),
     'transfer': (transfer, transfer),
+    'report': (report, report),
     'table': (table, run_table),
     'export': (export, export),
     'bench': (bench, bench),

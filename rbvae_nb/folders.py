@@ -15,7 +15,7 @@ import os
 import shutil
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -158,19 +158,21 @@ def list_images(folder: str | Path) -> Listing:  # raises OSError where there is
     return Listing(root, images, skipped | dict.fromkeys(unreadable, 'a folder that cannot be read'))
 
 # %% ../nbs/15_folders.ipynb #b8da0ba5
-AHEAD = 256  # images that are decoded before they are asked for
+AHEAD = 1024  # images that are decoded before they are asked for
 
 def read_images(
-    listing: Listing,
+    folder: str | Path,
+    names: Iterable[str],  # of files in it
     image_size: int, fit: str = 'crop',  # as for `read_image`
 ) -> Iterator[tuple[str, Tensor | str]]:  # name; (3, image_size, image_size) uint8, or the reason why there is none
-    "The images of a listing, decoded side by side."
+    "Images of a folder, decoded side by side."
     def read(name: str) -> Tensor | str:
-        try: return read_image(listing.folder / name, image_size, fit)
+        try: return read_image(Path(folder, name), image_size, fit)
         except Unreadable as error: return str(error)
-    with _quiet(), ThreadPoolExecutor() as pool:
+    check_square(image_size, fit)
+    with _quiet(), ThreadPoolExecutor(os.cpu_count()) as pool:
         waiting: deque[tuple[str, Future]] = deque()
-        for name in listing.images:
+        for name in names:
             waiting.append((name, pool.submit(read, name)))
             if len(waiting) > AHEAD: yield waiting[0][0], waiting.popleft()[1].result()
         for name, reading in waiting: yield name, reading.result()
@@ -250,7 +252,7 @@ def _write_pixels(
     from tqdm.auto import tqdm
     names, skipped, digest = [], dict(listing.skipped), hashlib.sha256()
     hidden: dict[str, Any] = {} if progress else dict(disable=True)
-    images = read_images(listing, about['image_size'], about['fit'])
+    images = read_images(listing.folder, listing.images, about['image_size'], about['fit'])
     with open(path, 'wb') as file:
         for name, image in tqdm(images, desc='reading', total=len(listing.images), **hidden):
             if isinstance(image, str): skipped[name] = image; continue

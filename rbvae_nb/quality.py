@@ -15,6 +15,7 @@ from torch import Tensor
 from .attributes import AttributeClassifier
 from .experiments import Experiment
 from .images import check_images, to_float
+from .methods import Method
 from .networks import ImageTower
 from .rbvae import RbVAE
 
@@ -55,7 +56,7 @@ def told_from_real(
 
 # %% ../nbs/08a_quality.ipynb #29da195d
 def use_of_code(
-    model: RbVAE,
+    model: Method,  # with several codes
     images: Tensor,  # (N, 3, H, H), uint8 or float in [-1, 1]
     code: str = 'e',
 ) -> float:  # 0: ignored; about 1: nothing else matters; NaN if every image is decoded to the same one

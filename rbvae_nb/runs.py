@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from .files import write_whole
-from .folders import CachedImages, Listing, check_square, folder_sets, list_images, read_images
+from .folders import CachedImages, Listing, check_square, files_in, folder_sets, list_images, read_images
 from .images import ImageSets, to_bytes
 from .methods import METHODS, Method, load
 from .synthesis import attribute_transfer
@@ -187,15 +187,20 @@ def resume(
 # %% ../nbs/15a_runs.ipynb #0fce8e1a
 def encode_images(
     model: Method,
-    listing: Listing,
+    folder: str | Path,
     fit: str = 'crop',  # as in training
-    skipped: dict[str, str] | None = None,  # names and reasons are added here
+    skipped: dict[str, str] | None = None,  # names of files that give no image, and reasons, are added here
 ) -> Iterator[Any]:  # DataFrames of names and codes
-    "The codes of the images of a listing, some hundred at a time."
+    "The codes of the images of a folder, some hundred at a time."
     import pandas as pd
-    images = ((name, image) for name, image in read_images(listing, model.image_size, fit)
-              if isinstance(image, Tensor) or (skipped is not None and skipped.update({name: image})))
-    while some := list(islice(images, model.batch_size)):
+    skipped, unreadable = {} if skipped is None else skipped, list[str]()
+    def images() -> Iterator[tuple[str, Tensor]]:
+        for name, image in read_images(folder, files_in(folder, unreadable), model.image_size, fit):
+            if isinstance(image, str): skipped[name] = image
+            else: yield name, image
+        skipped.update(dict.fromkeys(unreadable, 'a folder that cannot be read'))
+    every = images()
+    while some := list(islice(every, model.batch_size)):
         codes = model.encode(torch.stack([image for _, image in some]))
         columns = {f'{code}{i}': values for code, of in codes.items() for i, values in enumerate(of.T.numpy())}
         yield pd.DataFrame(dict(file=[name for name, _ in some]) | columns)
@@ -203,17 +208,17 @@ def encode_images(
 def encode(
     run: str,  # folder of a run, or a weight file
     folder: str,  # images
-    out: str = 'features.csv',  # table to write: .csv
+    out: str = 'features.csv',  # table to write
     fit: str = '',  # how images become squares; '': as in the run
     device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
 ):
     "Write the codes of all images of a folder into a table."
-    model, listing, path = load(run, device=pick_device(device)), list_images(folder), Path(out)
-    skipped, count = dict(listing.skipped), 0
+    model, path, count = load(run, device=pick_device(device)), Path(out), 0
+    skipped: dict[str, str] = {}
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f'{path.name}.{os.getpid()}.part')
     try:
-        for frame in encode_images(model, listing, fit or _fit_of(run), skipped):
+        for frame in encode_images(model, folder, fit or _fit_of(run), skipped):
             frame.to_csv(part, mode='a', header=not count, index=False, float_format='%.6g')
             count += len(frame)
         if not count: raise ValueError(f'expected an image in {str(folder)!r}, got none ({len(skipped)} files skipped)')
@@ -235,11 +240,10 @@ def first_images(
 ) -> Tensor:  # (up to n, 3, image_size, image_size) uint8; raises OSError or ValueError where there is none
     "Some images from a path."
     path = Path(path)
-    listing = list_images(path) if path.is_dir() else Listing(path.parent, {path.name: (0, 0)}, {})
-    found = dict(islice(read_images(listing, image_size, fit), n))
-    images = [image for image in found.values() if isinstance(image, Tensor)]
-    reasons = [reason for reason in (listing.skipped | found).values() if isinstance(reason, str)]
-    if not images: raise ValueError(f'expected an image in {str(path)!r}, got none ({(*reasons, "empty")[0]})')
+    folder, names = (path, files_in(path)) if path.is_dir() else (path.parent, iter([path.name]))
+    found = dict(islice(read_images(folder, names, image_size, fit), 4 * n))  # some may be no images
+    images = [image for image in found.values() if isinstance(image, Tensor)][:n]
+    if not images: raise ValueError(f'expected an image in {str(path)!r}, got none ({next(iter(found.values()), "empty")})')
     return torch.stack(images)
 
 def transfer(

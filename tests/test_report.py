@@ -1,0 +1,151 @@
+"""The report: one page, complete in itself, whose warnings are there when they should be and not otherwise."""
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from rbvae_nb.cli import main
+from rbvae_nb.methods import load
+from rbvae_nb.report import left_unexplained, more_often, open_run, simple_numbers, warnings_of, what_codes_know
+from rbvae_nb.runs import RunSettings, begin, go_on
+
+
+def write(folder: Path, n: int = 130, gain: float = 1., suffix: str = 'png', blur: float = 3.) -> Path:
+    """Images of soft colours, drawn anew for each folder."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(sum(folder.name.encode()))
+    for i in range(n):
+        image = cv2.GaussianBlur(rng.uniform(0, 255, (32, 32, 3)), (0, 0), blur) * rng.uniform(.5, 1)
+        cv2.imwrite(str(folder / f'{i:03}.{suffix}'), image * gain)
+    return folder
+
+
+def finished(run: Path, unlabelled: Path, reference: Path) -> Path:
+    """A run of two steps."""
+    begin(run, RunSettings(str(unlabelled), str(reference), method='rbvae', steps=2))
+    go_on(run, 'cpu', progress=False)
+    return run
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory) -> Path:
+    """Two sets of one kind, in folders whose names a page must not take for its own text."""
+    root = tmp_path_factory.mktemp('own')
+    unlabelled = write(root / '<script>alert(1)<' / 'b>')
+    (unlabelled / '<img src=x>.txt').write_text('no image')
+    return finished(root / 'run', unlabelled, write(root / 'plain'))
+
+
+def test_the_page_is_complete_in_itself(run, tmp_path):
+    """No script, no foreign address, nothing of a name read as HTML, an alternative text for each picture."""
+    names = open_run(run, 'cpu').sets['unlabelled'].names
+    known = pd.DataFrame(dict(file=names, side=['<left>', 'right'] * 65, age=range(130)))
+    known.to_csv(tmp_path / 'labels.csv', index=False)
+    paths = ['--out', str(tmp_path / 'page.html'), '--labels', str(tmp_path / 'labels.csv')]
+    assert main(['report', str(run), *paths, '--device', 'cpu']) == 0
+    page = (tmp_path / 'page.html').read_text(encoding='utf-8')
+    assert '<script' not in page and '<img src=x>' not in page and '&lt;script&gt;alert(1)' in page
+    assert {source[:22] for source in re.findall(r'src="([^"]*)"', page)} == {'data:image/png;base64,'}
+    assert len(re.findall('<img ', page)) == len(re.findall(r'alt="[^"]+"', page)) == 4
+    assert '<td>mean error</td>' in page and '<left>' not in page
+    assert '130 unlabelled images' in page and 'Skipped 1:' in page and 'not an image' in page
+
+
+def test_warnings_of_sets_of_one_kind(run):
+    """After two steps nothing is rebuilt, and that is said; no difference of the sets is."""
+    said = ' '.join(warnings_of(open_run(run, 'cpu')))
+    assert 'hardly better than one mean image' in said and '1 files of the unlabelled folder' in said
+    assert 'told apart' not in said and 'different kinds' not in said
+
+
+@pytest.mark.parametrize('change, word', [
+    (dict(gain=.3), 'by brightness alone'), (dict(blur=1.5), 'by sharpness alone'),
+    (dict(suffix='jpg'), 'files of different kinds')])
+def test_warnings_of_sets_that_differ(change: dict, word: str, tmp_path):
+    odd = finished(tmp_path / 'run', write(tmp_path / 'with'), write(tmp_path / 'without', **change))
+    assert word in ' '.join(warnings_of(open_run(odd, 'cpu')))
+
+
+@pytest.mark.parametrize('code', ['e', 'z'])
+def test_a_code_that_is_ignored(run, code: str):
+    """Its encoder says the same of every image; the other one is not accused."""
+    seen = open_run(run, 'cpu')._replace(model=load('rbvae'))
+    with torch.no_grad():
+        for parameter in getattr(seen.model, f'encoder_{code}').parameters(): parameter.zero_()
+    ignored = [warning for warning in warnings_of(seen) if 'ignores' in warning]
+    assert len(ignored) == 1 and f'ignores {code} ' in ignored[0]
+
+
+def test_what_is_left_unexplained():
+    """1 for a model that always draws the mean image, 0 for one that draws what it was given."""
+    images = torch.randint(0, 256, (50, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    class Exact:
+        def reconstruct(self, x): return x / 127.5 - 1
+    class Mean:
+        def reconstruct(self, x): return (x / 127.5 - 1).mean(0).expand(len(x), -1, -1, -1)
+    assert left_unexplained(Exact(), images) == pytest.approx(0, abs=1e-6)
+    assert left_unexplained(Mean(), images) == pytest.approx(1, abs=1e-6)
+
+
+def test_how_often_more():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 9, 40).astype(float), rng.integers(3, 12, 50).astype(float)
+    pairs = np.mean([(x > y) + .5 * (x == y) for x in a for y in b])
+    assert more_often(a, b) == pytest.approx(pairs) and more_often(b, a) == pytest.approx(1 - pairs)
+
+
+def test_the_simple_numbers_of_known_images():
+    flat = torch.full((1, 3, 32, 32), 51, dtype=torch.uint8)
+    red = torch.stack([flat[0, 0], *torch.zeros(2, 32, 32, dtype=torch.uint8)])[None]
+    halves = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+    halves[..., 16:] = 255
+    found = simple_numbers(torch.cat([flat, red, halves]))
+    assert found['brightness'] == pytest.approx([.2, .2 / 3, .5])
+    assert found['contrast'] == pytest.approx([0, 0, .5], abs=1e-6)
+    assert found['colour'] == pytest.approx([0, .2, 0])
+    assert found['sharpness'] == pytest.approx([0, 0, 1 / 31 / .5], abs=1e-3)
+
+
+class Knows:
+    """e says the number, z the kind, and nothing of the other."""
+    def __init__(self, seen, numbers: np.ndarray, kinds: np.ndarray):
+        self.known = {image.numpy().tobytes(): (number, kind) for image, number, kind in
+                      zip((seen.sets['unlabelled'][i] for i in range(len(numbers))), numbers, kinds)}
+
+    def encode(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        number, kind = zip(*(self.known[image.numpy().tobytes()] for image in images))
+        z = torch.tensor([one == 'a' for one in kind]).float()
+        return {'e': torch.tensor(number).float()[:, None], 'z': z[:, None]}
+
+
+def test_labels_are_read_from_the_code_that_knows_them(run, tmp_path):
+    """By the names of the files, in whatever order; what is constant, or of other files, is left out."""
+    seen, rng = open_run(run, 'cpu'), np.random.default_rng(0)
+    numbers, kinds = rng.uniform(0, 1, 130), rng.choice(['a', 'b'], 130)
+    table = pd.DataFrame(dict(file=seen.sets['unlabelled'].names, number=numbers, kind=kinds, same='x'))
+    more = pd.DataFrame(dict(file=['of another folder.png'], number=[9.], kind=['c'], same='x'))
+    pd.concat([table, more]).sample(frac=1, random_state=1).to_csv(tmp_path / 'labels.csv', index=False)
+    found = what_codes_know(seen._replace(model=Knows(seen, numbers, kinds)), tmp_path / 'labels.csv')
+    assert list(found.index) == ['number', 'kind']
+    assert found.measured.to_dict() == {'number': 'mean error', 'kind': 'correct'}
+    assert found.loc['number', 'from e'] == pytest.approx(0, abs=1e-4) and found.loc['number', 'from z'] > .2
+    assert found.loc['number', 'a constant'] == pytest.approx(.25, abs=.05)
+    assert found.loc['kind', 'from z'] == 1 and max(found.loc['kind', ['from e', 'a constant']]) < .7
+
+
+@pytest.mark.parametrize('text, reason', [('name,x\na,1\n', 'expected a column "file"'), ('', 'expected a table'),
+                                          ('file,x\n000.png,1\n', 'at least 100')])
+def test_labels_that_cannot_be_used(text: str, reason: str, run, tmp_path, capsys):
+    (tmp_path / 'labels.csv').write_text(text)
+    paths = ['--labels', str(tmp_path / 'labels.csv'), '--out', str(tmp_path / 'page.html')]
+    assert main(['report', str(run), *paths, '--device', 'cpu']) == 1
+    assert reason in capsys.readouterr().err and not (tmp_path / 'page.html').exists()
+
+
+def test_a_run_that_is_not_finished(tmp_path, capsys):
+    begin(tmp_path, RunSettings('a', 'b', method='rbvae', steps=2))
+    assert main(['report', str(tmp_path)]) == 1
+    assert 'expected a run that is finished' in capsys.readouterr().err
