@@ -11,10 +11,14 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_WHERE` says the same 
     from .baselines import DIPVAE2 as DIPVAE2
     from .baselines import Mathieu as Mathieu
     from .digits import digit_styles as digit_styles
+    from .estimator import ReferenceDisentangler as ReferenceDisentangler
     from .experiments import EXPERIMENTS as EXPERIMENTS
     from .experiments import Experiment as Experiment
     from .experiments import Split as Split
     from .explorer import explore as explore
+    from .folders import folder_sets as folder_sets
+    from .folders import list_images as list_images
+    from .folders import read_image as read_image
     from .images import ImageGrid as ImageGrid
     from .images import ImageSets as ImageSets
     from .methods import METHODS as METHODS
@@ -23,6 +27,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_WHERE` says the same 
     from .probing import probe as probe
     from .rbvae import RbVAE as RbVAE
     from .rbvae import compare as compare
+    from .runs import train_folders as train_folders
     from .shapes import turned_shapes as turned_shapes
     from .srbvae import SRbVAE as SRbVAE
     from .synthesis import attribute_transfer as attribute_transfer
@@ -38,12 +43,15 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_WHERE` says the same 
 _WHERE = {  # module: names
     'baselines': ['BetaTCVAE', 'DIPVAE1', 'DIPVAE2', 'Mathieu', 'SVAE'],
     'digits': ['digit_styles'],
+    'estimator': ['ReferenceDisentangler'],
     'experiments': ['EXPERIMENTS', 'Experiment', 'Split'],
     'explorer': ['explore'],
+    'folders': ['folder_sets', 'list_images', 'read_image'],
     'images': ['ImageGrid', 'ImageSets'],
     'methods': ['METHODS', 'Method', 'load'],
     'probing': ['probe'],
     'rbvae': ['RbVAE', 'compare'],
+    'runs': ['train_folders'],
     'shapes': ['turned_shapes'],
     'srbvae': ['SRbVAE'],
     'synthesis': ['attribute_transfer', 'conditional_synthesis', 'interpolate', 'sample_panels', 'save_film'],

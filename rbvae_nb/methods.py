@@ -276,7 +276,7 @@ def _merged(paths: list[Path]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return headers[0], state
 
 def load(
-    *weights: str | Path,  # a weight file, a training's checkpoint or folder, both files of an export, or a method's name
+    *weights: str | Path,  # a weight file, a training's checkpoint or folder, both files of an export, or a name
     device: str | torch.device = 'cpu',
     **arguments,  # of the model, instead of those in the file
 ) -> Method:  # in evaluation mode; raises OSError or ValueError with the reason

@@ -84,14 +84,16 @@ def warnings_of(seen: Reported) -> Iterator[str]:
     first, second = (simple_numbers(images) for images in seen.some.values())
     for name, values in first.items():
         if abs((share := more_often(values, second[name])) - .5) > .4:
-            yield (f'The sets can be told apart by {name} alone: in {max(share, 1 - share):.0%} of pairs the unlabelled '
-                   f'image has {"more" if share > .5 else "less"}. If that is not what you study, it is learned as well.')
+            more = 'more' if share > .5 else 'less'
+            yield (f'The sets can be told apart by {name} alone: in {max(share, 1 - share):.0%} of pairs the '
+                   f'unlabelled image has {more}. If that is not what you study, it is learned as well.')
     kinds = [Counter(Path(name).suffix.lower() for name in images.names) for images in seen.sets.values()]
     if not kinds[0].keys() & kinds[1].keys():
         yield (f'The sets are files of different kinds ({", ".join(kinds[0])} and {", ".join(kinds[1])}), '
                'and that can show in the pixels.')
     for name, images in seen.sets.items():
-        if skipped := len(images.about['skipped']): yield f'{skipped} files of the {name} folder were skipped; see below.'
+        skipped = len(images.about['skipped'])
+        if skipped: yield f'{skipped} files of the {name} folder were skipped; see below.'
 
 # %% ../nbs/15b_report.ipynb #aa8328d2
 def what_codes_know(
@@ -149,14 +151,14 @@ def sections(seen: Reported, labels: str | Path | None = None) -> Iterator[tuple
     warned = [f'<p class="warning">{html.escape(warning)}</p>' for warning in warnings_of(seen)]
     yield 'Before you believe it', ''.join(warned) or '<p class="fine">Nothing that this page checks is wrong.</p>'
     yield 'The two sets', ''.join(
-        f'<p>{len(images)} {name} images, from <code>{html.escape(images.about["folder"])}</code>.{_skipped(images)}</p>'
-        for name, images in seen.sets.items()) + picture(
+        f'<p>{len(images)} {name} images, from <code>{html.escape(images.about["folder"])}</code>.'
+        f'{_skipped(images)}</p>' for name, images in seen.sets.items()) + picture(
             show_rows({'unlabelled': unlabelled, 'reference': reference}), 'twelve images of each set')
     yield 'What the model makes of them', picture(
         show_rows(model.pictures(unlabelled[:12])), 'images, their reconstructions, and images drawn with other codes')
     grid = attribute_transfer(model, unlabelled[:8], torch.cat([unlabelled[8:12], reference[:4]]))
-    yield 'Styles carried over', ('<p>Each row keeps the z of the image at its left, each column has the e of the image '
-                                  'above. Disentangled, a column has one style and a row one content.</p>'
+    yield 'Styles carried over', ('<p>Each row keeps the z of the image at its left, each column has the e of the '
+                                  'image above. Disentangled, a column has one style and a row one content.</p>'
                                   + picture(grid, 'a grid of images with exchanged codes'))
     uses = {code: use_of_code(model, unlabelled, code) for code in ('e', 'z')}
     yield 'Use of the codes', ('<p>How much an image changes when a code comes from another image, of what two images '

@@ -113,7 +113,8 @@ def settings_of(run: str | Path) -> RunSettings:  # raises OSError or ValueError
         if about.pop('format') != FORMAT: raise ValueError('it is of another version of rbvae-nb')
         return RunSettings(**about)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f'expected the settings of a run in {str(path)!r}, but they cannot be used: {error}') from error
+        said = f'expected the settings of a run in {str(path)!r}, but they cannot be used: {error}'
+        raise ValueError(said) from error
 
 def go_on(
     run: str | Path,
@@ -160,7 +161,8 @@ def train_folders(
                            'bfloat16' if has_bfloat16(chosen) else 'float32')
     if not dry_run: begin(out, settings)
     expected = in_words(settings.steps * seconds_per_step(settings, chosen))
-    print(f'{METHODS.find(method).title} at {size} pixels ({why}), {settings.steps} steps on {chosen}: about {expected}')
+    title = METHODS.find(method).title
+    print(f'{title} at {size} pixels ({why}), {settings.steps} steps on {chosen}: about {expected}')
     if dry_run: return
     go_on(out, chosen)
     print(f'the model is {Path(out) / "model.safetensors"}')
@@ -243,7 +245,8 @@ def first_images(
     folder, names = (path, files_in(path)) if path.is_dir() else (path.parent, iter([path.name]))
     found = dict(islice(read_images(folder, names, image_size, fit), 4 * n))  # some may be no images
     images = [image for image in found.values() if isinstance(image, Tensor)][:n]
-    if not images: raise ValueError(f'expected an image in {str(path)!r}, got none ({next(iter(found.values()), "empty")})')
+    if not images:
+        raise ValueError(f'expected an image in {str(path)!r}, got none ({next(iter(found.values()), "empty")})')
     return torch.stack(images)
 
 def transfer(
