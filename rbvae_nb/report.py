@@ -6,11 +6,12 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/report.html.md"""
 
 # %% auto #0
 __all__ = ['STYLE', 'simple_numbers', 'more_often', 'Reported', 'open_run', 'left_unexplained', 'warnings_of', 'what_codes_know',
-           'picture', 'sections', 'report']
+           'picture', 'sections', 'live_explorer', 'report']
 
 # %% ../nbs/15b_report.ipynb #fa217682
 import base64
 import html
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,10 +164,21 @@ def sections(seen: Reported, labels: str | Path | None = None) -> Iterator[tuple
     uses = {code: use_of_code(model, unlabelled, code) for code in ('e', 'z')}
     yield 'Use of the codes', ('<p>How much an image changes when a code comes from another image, of what two images '
                                f'differ by: e {uses["e"]:.2f}, z {uses["z"]:.2f}.</p>')
+    yield 'Move the codes', live_explorer(seen)
     if labels: yield 'What the codes know', what_codes_know(seen, labels).to_html(float_format='{:.3f}'.format)
     yield 'The training', (f'<p>{METHODS.find(seen.settings.method).title}, {seen.settings.steps} steps, '
                            f'{seen.settings.image_size} pixels, seed {seen.settings.seed}; the terms of the losses by '
                            f'step.</p>' + picture(seen.history.plot(), 'curves of the training'))
+
+def live_explorer(seen: Reported) -> str:
+    "The explorer of the model as a piece of the page; the networks run in the reader's browser."
+    from rbvae_nb.explorer import Explorer, Setting
+    from rbvae_nb.live import inline_live, write_explorer
+    images = torch.cat([seen.some['unlabelled'][:6], seen.some['reference'][:4], seen.some['unlabelled'][6:]])
+    labels = [f'{name} {i + 1}' for name, n in (('unlabelled', 6), ('reference', 4)) for i in range(n)]
+    with tempfile.TemporaryDirectory() as folder:
+        explorer = Explorer([seen.model], Setting(images, labels[:len(images)]))
+        return inline_live(write_explorer(Path(folder) / 'live', explorer))
 
 def _skipped(images: CachedImages) -> str:
     "Which files were skipped, and why."

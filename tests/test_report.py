@@ -1,5 +1,6 @@
 """The report: one page, complete in itself, whose warnings are there when they should be and not otherwise."""
 import re
+import shutil
 from pathlib import Path
 
 import cv2
@@ -9,7 +10,8 @@ import pytest
 import torch
 from rbvae_nb.cli import main
 from rbvae_nb.methods import load
-from rbvae_nb.report import left_unexplained, more_often, open_run, simple_numbers, warnings_of, what_codes_know
+from rbvae_nb.report import (left_unexplained, more_often, open_run, report, simple_numbers, warnings_of,
+                             what_codes_know)
 from rbvae_nb.runs import RunSettings, begin, go_on
 
 
@@ -40,18 +42,39 @@ def run(tmp_path_factory) -> Path:
 
 
 def test_the_page_is_complete_in_itself(run, tmp_path):
-    """No script, no foreign address, nothing of a name read as HTML, an alternative text for each picture."""
+    """No foreign address, nothing of a name read as HTML, an alternative text for each picture."""
     names = open_run(run, 'cpu').sets['unlabelled'].names
     known = pd.DataFrame(dict(file=names, side=['<left>', 'right'] * 65, age=range(130)))
     known.to_csv(tmp_path / 'labels.csv', index=False)
     paths = ['--out', str(tmp_path / 'page.html'), '--labels', str(tmp_path / 'labels.csv')]
     assert main(['report', str(run), *paths, '--device', 'cpu']) == 0
     page = (tmp_path / 'page.html').read_text(encoding='utf-8')
-    assert '<script' not in page and '<img src=x>' not in page and '&lt;script&gt;alert(1)' in page
+    assert '<script>alert' not in page and '<img src=x>' not in page and '&lt;script&gt;alert(1)' in page
+    assert not re.search(r'https?:|//\w+\.', page)
     assert {source[:22] for source in re.findall(r'src="([^"]*)"', page)} == {'data:image/png;base64,'}
-    assert len(re.findall('<img ', page)) == len(re.findall(r'alt="[^"]+"', page)) == 4
+    assert len(re.findall('<img src', page)) == len(re.findall(r'alt="[^"]+"', page)) == 5
     assert '<td>mean error</td>' in page and '<left>' not in page
     assert '130 unlabelled images' in page and 'Skipped 1:' in page and 'not an image' in page
+
+
+def test_the_explorer_of_the_page_runs_the_model(browser, run, tmp_path):
+    """Opened as a file, without a server: the picture of a swap is the model's, and nothing is asked for elsewhere."""
+    shutil.copytree(run, tmp_path / 'run')
+    load('srbvae').save(tmp_path / 'run' / 'model.safetensors')
+    report(tmp_path / 'run', tmp_path / 'page.html', device='cpu')
+    page, wrong = browser.new_page(), []
+    page.on('pageerror', lambda error: wrong.append(str(error)))
+    page.on('request', lambda r: None if r.url.startswith(('file:', 'data:')) else wrong.append(r.url))
+    page.goto(f'file://{tmp_path}/page.html')
+    page.wait_for_function("document.getElementById('live').live?.pictures")
+    drawn = page.evaluate("""() => {
+      const live = document.getElementById('live').live;
+      return [...live.sides[0].picture({...live.get('request'), z_from: 7, e_from: 1}, {z: [], e: []})]; }""")
+    seen = open_run(tmp_path / 'run', 'cpu')
+    expected = seen.model.transfer(seen.some['unlabelled'][1:2], seen.some['reference'][1:2])[0]
+    expected = ((expected + 1) * 127.5).round().clamp(0, 255).permute(1, 2, 0).flatten()
+    assert not wrong and np.abs(np.array(drawn) - expected.numpy()).max() <= 2
+    page.close()
 
 
 def test_warnings_of_sets_of_one_kind(run):

@@ -1,7 +1,7 @@
 // The explorer on a page without a kernel: this script answers the front-end's requests with the networks in
 // network.js. `<div id="live"><img ...></div>` holds a picture until everything is here; files are fetched from this
-// script's folder.
-const here = (name) => new URL(name, import.meta.url);
+// script's folder, or are in `rbvaeFiles`, name: address, where a page has everything in itself.
+const here = (name) => globalThis.rbvaeFiles?.[name] ?? new URL(name, import.meta.url);
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const floats = (text) => new Float32Array(bytes(text).buffer);
 const DRAWING = -1;  // as in explorer.js
@@ -89,7 +89,7 @@ class Page {
 }
 
 async function start(root) {
-  const parts = [import('./explorer.js'), import('./network.js'), fetch(here('live.json'))];
+  const parts = [import(here('explorer.js')), import(here('network.js')), fetch(here('live.json'))];
   const [{default: front}, network, answer] = await Promise.all(parts);
   if (!answer.ok) throw new Error(`live.json could not be fetched (${answer.status})`);
   const {spec, images, models} = await answer.json();
