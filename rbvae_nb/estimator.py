@@ -31,8 +31,9 @@ def to_squares(
     "Arrays of images as the networks read them."
     if pixels.ndim not in (3, 4) or (pixels.ndim == 4 and pixels.shape[3] != 3):
         raise ValueError(f'expected images (N, H, W) or (N, H, W, 3), got an array of shape {pixels.shape}; '
-                         'rows of pixels need an image_shape')
+                         'rows of pixels need an image_shape of two numbers, or three with 3 at the end')
     if pixels.dtype != np.uint8:
+        pixels = pixels.astype(float)
         if pixels.min() < 0 or pixels.max() > 1:
             found = f'{pixels.min():.3g} to {pixels.max():.3g}'
             raise ValueError(f'expected bytes, or floats in [0, 1], got values from {found}')
@@ -62,7 +63,7 @@ class ReferenceDisentangler(TransformerMixin, BaseEstimator):
         code: str = 'both',  # what `transform` gives: 'e' (target factors), 'z' (all else), or 'both', z first
         image_shape: tuple[int, ...] | None = None,  # (H, W) or (H, W, 3), where X has rows of pixels
         steps: int | None = None,  # of the training, instead of the preset's 6,500
-        random_state: Any = 0,  # seed, generator of NumPy, or None
+        random_state: Any = 0,  # seed, RandomState, or None
         device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
         progress: bool = False,  # a bar
     ):
@@ -77,24 +78,28 @@ class ReferenceDisentangler(TransformerMixin, BaseEstimator):
         method = METHODS.find(self.method)
         if 'e' not in method.codes: raise ValueError(f'expected a method with two codes, got {self.method!r}')
         if reference is None: raise ValueError('expected reference images, got none; call fit(X, reference=R)')
-        X = self._checked(X, fitting=True)
-        sets = ImageSets(to_squares(self._as_images(X)), to_squares(self._as_images(self._checked(reference))))
+        images, others = self._images(X, least=2), self._images(reference)
+        sets = ImageSets(to_squares(images), to_squares(others))
+        self._check_shape(others, images.shape[1:])
         seed = int(check_random_state(self.random_state).randint(2 ** 31 - 1))
-        self.model_, recipe = method.preset('small', seed)
+        model, recipe = method.preset('small', seed)
         if self.steps is not None: recipe |= dict(steps=self.steps)
-        self.history_ = train(self.model_, sets, **recipe, device=self.device, progress=self.progress)
-        self.n_iter_ = recipe['steps']
+        history = train(model, sets, **recipe, device=self.device, progress=self.progress)
+        self.model_, self.history_, self.n_iter_, self.shape_ = model, history, recipe['steps'], images.shape[1:]
+        self.n_features_in_ = int(np.prod(self.shape_)) if self._takes_rows() else self.shape_[0]
         return self
 
     def transform(self, X) -> np.ndarray:  # (N, D) float32
         "Codes of images: means of their posteriors."
-        check_is_fitted(self)
-        codes = self.model_.encode(to_squares(self._as_images(self._checked(X))))
+        check_is_fitted(self, 'model_')
+        images = self._images(X)
+        self._check_shape(images, self.shape_)
+        codes = self.model_.encode(to_squares(images))
         return np.column_stack([codes[code].numpy() for code in self._given()])
 
     def inverse_transform(self, codes) -> np.ndarray:  # as X in shape, float in [0, 1]; raises ValueError for one code
         "Images from both codes."
-        check_is_fitted(self)
+        check_is_fitted(self, 'model_')
         if self.code != 'both': raise ValueError(f"expected code='both' to draw images, got {self.code!r}")
         codes = check_array(codes, dtype=np.float32)
         if codes.shape[1] != self._n_features_out:
@@ -105,7 +110,7 @@ class ReferenceDisentangler(TransformerMixin, BaseEstimator):
 
     def get_feature_names_out(self, input_features=None) -> np.ndarray:
         "z0, z1, ..., e0, e1, ..."
-        check_is_fitted(self)
+        check_is_fitted(self, 'model_')
         names = [f'{code}{i}' for code in self._given() for i in range(getattr(self.model_, f'dim_{code}'))]
         return np.array(names, dtype=object)
 
@@ -116,15 +121,17 @@ class ReferenceDisentangler(TransformerMixin, BaseEstimator):
         "The codes that `transform` gives."
         return ('z', 'e') if self.code == 'both' else (self.code,)
 
-    def _checked(self, X, fitting: bool = False) -> np.ndarray:
-        "X as an array of finite numbers, of the shape that was fitted; raises ValueError."
-        rows, least = self._takes_rows(), 2 if fitting else 1
+    def _images(self, X, least: int = 1) -> np.ndarray:  # (N, H, W) or (N, H, W, 3)
+        "X as images of finite numbers; raises ValueError for other arrays and for fewer than `least`."
+        rows = self._takes_rows()
         X = check_array(X, dtype=None, ensure_2d=rows, allow_nd=not rows, ensure_min_samples=least, estimator=self)
-        if fitting: self.n_features_in_, self.shape_ = X.shape[1], self._as_images(X).shape[1:]
-        elif X.shape[1] != self.n_features_in_:  # in the words that scikit-learn's checks ask for
-            raise ValueError(f'X has {X.shape[1]} features, but {type(self).__name__} is expecting '
-                             f'{self.n_features_in_} features as input')
-        return X
+        return self._as_images(X)
+
+    def _check_shape(self, images: np.ndarray, shape: tuple[int, ...]):
+        "Refuse images of another shape than those that were fitted, in the words that scikit-learn's checks ask for."
+        if images.shape[1:] == shape: return
+        ours, theirs = (np.prod(s) if self._takes_rows() else s for s in (images.shape[1:], shape))
+        raise ValueError(f'X has {ours} features, but {type(self).__name__} is expecting {theirs} features as input')
 
     def _takes_rows(self) -> bool: return self.image_shape is not None
 

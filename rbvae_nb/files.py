@@ -10,6 +10,7 @@ __all__ = ['FORMAT', 'write_whole', 'float_type', 'save_tensors', 'load_tensors'
 # %% ../nbs/04a_files.ipynb #ffc43ed6
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def write_whole(path: str | Path, data: bytes):
             os.fsync(f.fileno())
         os.replace(part, path)
     except OSError as error:
+        with suppress(OSError): part.unlink()
         raise OSError(f'expected a folder that can be written, got {str(path.parent)!r} ({error.strerror}); '
                       'choose another') from error
 

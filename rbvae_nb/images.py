@@ -52,9 +52,8 @@ def check_images(
     return images
 
 # %% ../nbs/02_images.ipynb #c33343cd
-def _item(images: Dataset, i: int, image_size: int | None = None) -> Tensor:  # (3, H, H), as the data set has it
-    "One image of a map-style data set; what follows it in a tuple is dropped."
-    item: Any = images[i]
+def _image_of(item: Any, image_size: int | None = None) -> Tensor:  # (3, H, H), as the data set has it
+    "An item of a map-style data set; what follows the image in a tuple is dropped."
     if isinstance(item, tuple | list): item = item[0]
     if not isinstance(item, Tensor):
         raise TypeError(f'expected a data set whose items are tensors (3, H, H), got {type(item).__name__}; '
@@ -68,7 +67,10 @@ def take(
 ) -> Tensor:  # (B, 3, H, H) uint8; of a tensor, on its device
     "Some images of a set, as bytes."
     if isinstance(images, Tensor): return to_bytes(images[torch.as_tensor(index, device=images.device)])
-    return torch.stack([to_bytes(_item(images, int(i), image_size)) for i in index])
+    numbers = [int(i) for i in index]
+    at_once: Any = getattr(images, '__getitems__', None)  # as a DataLoader asks, where a data set can
+    items = at_once(numbers) if at_once else [images[i] for i in numbers]
+    return torch.stack([to_bytes(_image_of(item, image_size)) for item in items])
 
 # %% ../nbs/02_images.ipynb #e686d3ee
 def check_range(pixels: Tensor, where: str):
@@ -86,7 +88,7 @@ def _check_set(images: Tensor | Dataset, name: str):
     n = len(images)
     if n < 2: raise ValueError(f'expected at least two {name} images, got {n}')
     if isinstance(images, Tensor): check_range(images, f'{name} set')
-    else: check_range(torch.stack([_item(images, i).min() for i in range(min(16, n))]), f'{name} set')
+    else: check_range(torch.stack([_image_of(images[i]).min() for i in range(min(16, n))]), f'{name} set')
 
 # %% ../nbs/02_images.ipynb #c075ddf5
 class ImageSets:
@@ -131,10 +133,11 @@ class ImageSets:
         return take(self.unlabelled, range(min(n, there)), self.image_size).cpu()
 
     def fingerprint(self) -> dict[str, list[int]]:  # set: its length, and the sum of its pixels
-        "Numbers by which a checkpoint recognises its data; of a data set the first 16 images are summed."
+        "Numbers by which a checkpoint recognises its data; of a data set its own `fingerprint`, or 16 images, summed."
         found = {}
         for name, images in dict(unlabelled=self.unlabelled, reference=self.reference).items():
             n = len(images)  # type: ignore[arg-type]
+            if hasattr(images, 'fingerprint'): found[name] = [n, images.fingerprint()]; continue
             some = images if isinstance(images, Tensor) else take(images, range(min(16, n)), self.image_size)
             found[name] = [n, int(some.sum(dtype=torch.int64))]
         return found

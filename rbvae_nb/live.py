@@ -12,6 +12,7 @@ import base64
 import io
 import json
 import shutil
+import string
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def write_explorer(
 ) -> Path:
     "The same from an explorer, of however many models."
     folder, models = Path(folder), []
-    for place, side in zip('abcd', explorer.pair.sides):
+    for place, side in zip(string.ascii_lowercase, explorer.pair.sides):
         export_web(side.model, folder / place)
         files = f'{place}/{side.model.name}'
         models.append(dict(files=files, **side_as_json(side)))

@@ -24,12 +24,12 @@ from torch import Tensor
 from .files import write_whole
 from .folders import CachedImages
 from .images import show_rows, take, to_float
-from .methods import METHODS, Method, load
+from .methods import METHODS, Method
 from .probing import classify, regress
 from .quality import use_of_code
-from .runs import RunSettings, settings_of
+from .runs import RunSettings, model_of, settings_of
 from .synthesis import attribute_transfer
-from .training import History, pick_device
+from .training import History
 
 # %% ../nbs/15b_report.ipynb #98023b61
 def simple_numbers(images: Tensor) -> dict[str, np.ndarray]:  # (N, 3, H, H) uint8; (N,) each
@@ -59,14 +59,12 @@ def open_run(run: str | Path, device: str = 'auto') -> Reported:  # raises OSErr
     "A run whose training has been finished."
     import pandas as pd
     run, settings = Path(run), settings_of(run)
-    if not (run / 'model.safetensors').is_file():
-        raise FileNotFoundError(f'expected a run that is finished, found no model in {str(run)!r}; go on with '
-                                '`rbvae resume`')
+    model = model_of(run, device)
     sets = {name: CachedImages(run / 'cache' / name) for name in ('unlabelled', 'reference')}
     some = {name: take(images, np.linspace(0, len(images) - 1, min(500, len(images))).astype(int).tolist())
             for name, images in sets.items()}
     history = History(pd.read_csv(run / 'history.csv').to_dict('records'))
-    return Reported(settings, load(run, device=pick_device(device)), sets, some, history)
+    return Reported(settings, model, sets, some, history)
 
 def left_unexplained(model: Method, images: Tensor) -> float:  # (N, 3, H, H); 0: exact, about 1: one image for all
     "Mean error of reconstructions, over that of the mean image."
@@ -76,25 +74,27 @@ def left_unexplained(model: Method, images: Tensor) -> float:  # (N, 3, H, H); 0
 def warnings_of(seen: Reported) -> Iterator[str]:
     "What a reader should know before anything else."
     for code, other in (('e', 'z'), ('z', 'e')):
-        if (use := use_of_code(seen.model, seen.some['unlabelled'], code)) < .05:
+        if not (use := use_of_code(seen.model, seen.some['unlabelled'], code)) >= .05:  # NaN: it draws one image for all
             yield (f'The generator ignores {code} (exchanging it changes {use:.0%} of what images differ by): '
                    f'{other} carries everything, and the codes are not disentangled.')
     if (share := left_unexplained(seen.model, seen.some['unlabelled'])) > .8:
         yield (f'Reconstructions are hardly better than one mean image: {share:.0%} of what images differ by is left. '
                'It may need more steps.')
     first, second = (simple_numbers(images) for images in seen.some.values())
+    if min(map(len, seen.some.values())) < 30: yield 'Fewer than 30 images in a set: too few to compare the sets.'; first = {}
     for name, values in first.items():
         if abs((share := more_often(values, second[name])) - .5) > .4:
             more = 'more' if share > .5 else 'less'
             yield (f'The sets can be told apart by {name} alone: in {max(share, 1 - share):.0%} of pairs the '
                    f'unlabelled image has {more}. If that is not what you study, it is learned as well.')
-    kinds = [Counter(Path(name).suffix.lower() for name in images.names) for images in seen.sets.values()]
-    if not kinds[0].keys() & kinds[1].keys():
-        yield (f'The sets are files of different kinds ({", ".join(kinds[0])} and {", ".join(kinds[1])}), '
+    same = {'.jpeg': '.jpg', '.tiff': '.tif'}
+    kinds = [{same.get(kind, kind) for kind in {Path(name).suffix.lower() for name in images.names}}
+             for images in seen.sets.values()]
+    if not kinds[0] & kinds[1]:
+        yield (f'The sets are files of different kinds ({", ".join(sorted(kinds[0]))} and {", ".join(sorted(kinds[1]))}), '
                'and that can show in the pixels.')
     for name, images in seen.sets.items():
-        skipped = len(images.about['skipped'])
-        if skipped: yield f'{skipped} files of the {name} folder were skipped; see below.'
+        if skipped := len(images.skipped): yield f'{skipped} files of the {name} folder were skipped; see below.'
 
 # %% ../nbs/15b_report.ipynb #aa8328d2
 def what_codes_know(
@@ -103,17 +103,21 @@ def what_codes_know(
 ):  # DataFrame by column: what is measured, from e, from z, of a constant; raises OSError or ValueError
     "Linear probes of every column from both codes."
     import pandas as pd
-    try: table = pd.read_csv(labels)
+    try: table = pd.read_csv(labels, dtype={'file': str})
     except ValueError as error:
         raise ValueError(f'expected a table in {str(labels)!r}, but it cannot be read ({error})') from error
     if 'file' not in table: raise ValueError(f'expected a column "file" in {str(labels)!r}, got {list(table)}')
     place = {name: i for i, name in enumerate(seen.sets['unlabelled'].names)}
-    table = table[table.file.astype(str).isin(place)].drop_duplicates('file').sample(frac=1, random_state=0)
-    if len(table) < 100: raise ValueError(f'expected labels of at least 100 unlabelled images, got {len(table)}')
-    images = take(seen.sets['unlabelled'], [place[name] for name in table.file.astype(str)])
-    codes, rows = seen.model.encode(images), {}
+    theirs, table = list(table.file[:1]), table[table.file.isin(place)].drop_duplicates('file')
+    if len(table) < 100:
+        raise ValueError(f'expected labels of at least 100 unlabelled images, with names such as {next(iter(place))!r}, '
+                         f'got {len(table)}; the first name in the table is {theirs}')
+    table = table.sample(frac=1, random_state=0)
+    codes, rows = seen.model.encode(take(seen.sets['unlabelled'], [place[name] for name in table.file])), {}
     for name in table.columns.drop('file'):
-        if len(np.unique(table[name].astype(str))) > 1: rows[name] = _probed(codes, table[name])
+        column = table[name].replace([np.inf, -np.inf], np.nan)
+        try: rows[name] = _probed(codes, column)
+        except ValueError as error: rows[name] = {'measured': f'nothing: {error}'}
     return pd.DataFrame(rows).T
 
 def _probed(codes: dict[str, Tensor], column) -> dict[str, Any]:
@@ -123,6 +127,9 @@ def _probed(codes: dict[str, Tensor], column) -> dict[str, Any]:
     first, second = np.array_split(np.arange(len(values)), 2)
     def score(found: np.ndarray) -> float:
         return float(np.abs(found - values[second]).mean() if numeric else (found == values[second]).mean())
+    _, counts = np.unique(values[first], return_counts=True)
+    if len(counts) < 2 or len(second) < 1 or not (numeric or counts.min() > 1):
+        raise ValueError('expected several values, and of texts each several times')
     out: dict[str, Any] = dict(measured='mean error' if numeric else 'correct')
     for code in ('e', 'z'):
         x = codes[code].numpy()[known]
@@ -174,17 +181,18 @@ def live_explorer(seen: Reported) -> str:
     "The explorer of the model as a piece of the page; the networks run in the reader's browser."
     from rbvae_nb.explorer import Explorer, Setting
     from rbvae_nb.live import inline_live, write_explorer
-    images = torch.cat([seen.some['unlabelled'][:6], seen.some['reference'][:4], seen.some['unlabelled'][6:]])
-    labels = [f'{name} {i + 1}' for name, n in (('unlabelled', 6), ('reference', 4)) for i in range(n)]
+    first = {'unlabelled': seen.some['unlabelled'][:6], 'reference': seen.some['reference'][:4]}
+    images = torch.cat([*first.values(), seen.some['unlabelled'][6:]])
+    labels = [f'{name} {i + 1}' for name, some in first.items() for i in range(len(some))]
     with tempfile.TemporaryDirectory() as folder:
-        explorer = Explorer([seen.model], Setting(images, labels[:len(images)]))
+        explorer = Explorer([seen.model], Setting(images, labels))
         return inline_live(write_explorer(Path(folder) / 'live', explorer))
 
 def _skipped(images: CachedImages) -> str:
     "Which files were skipped, and why."
-    skipped = images.about['skipped'].items()
-    lines = ''.join(f'<li>{html.escape(name)}: {html.escape(reason)}</li>' for name, reason in [*skipped][:20])
-    return f' Skipped {len(skipped)}:<ul>{lines}</ul>' if skipped else ''
+    lines = [f'<li>{html.escape(name)}: {html.escape(reason)}</li>' for name, reason in [*images.skipped.items()][:20]]
+    if len(images.skipped) > 20: lines.append(f'<li>and {len(images.skipped) - 20} more</li>')
+    return f' Skipped {len(images.skipped)}:<ul>{"".join(lines)}</ul>' if lines else ''
 
 def report(
     run: str,  # folder of a run that is finished
@@ -193,9 +201,11 @@ def report(
     device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
 ):
     "Write one HTML page that shows what a run has learned."
+    if labels and not Path(labels).is_file(): raise FileNotFoundError(f'expected a table of labels, found none at {labels!r}')
     seen, path = open_run(run, device), Path(out or Path(run) / 'report.html')
     title = f'{METHODS.find(seen.settings.method).title} of {Path(seen.settings.unlabelled).name}'
     body = ''.join(f'<h2>{heading}</h2>{text}' for heading, text in sections(seen, labels or None))
     write_whole(path, f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-                      f'<style>{STYLE}</style><h1>{html.escape(title)}</h1>{body}</html>'.encode())
+                      f'<style>{STYLE}</style><h1>{html.escape(title)}</h1>{body}</html>'
+                .encode('utf-8', 'backslashreplace'))
     print(f'the report is {path}')

@@ -6,7 +6,7 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/runs.html.md"""
 
 # %% auto #0
 __all__ = ['PRESETS', 'FORMAT', 'RunSettings', 'choose_size', 'seconds_per_step', 'in_words', 'settings_of', 'go_on',
-           'train_folders', 'begin', 'resume', 'encode_images', 'encode', 'first_images', 'transfer']
+           'train_folders', 'begin', 'resume', 'encode_images', 'model_of', 'encode', 'first_images', 'transfer']
 
 # %% ../nbs/15a_runs.ipynb #33e47eb9
 import json
@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from .files import write_whole
-from .folders import CachedImages, Listing, check_square, files_in, folder_sets, list_images, read_images
+from .folders import (CachedImages, Listing, check_apart, check_square, files_in, folder_sets, legible, list_images,
+                              read_images)
 from .images import ImageSets, to_bytes
 from .methods import METHODS, Method, load
 from .synthesis import attribute_transfer
@@ -51,7 +52,7 @@ class RunSettings:
             value, wanted = getattr(self, field.name), 0 if type(field.default) is int else ''
             if type(value) is not type(wanted):
                 raise ValueError(f'expected {field.name} as {type(wanted).__name__}, got {type(value).__name__}')
-        if self.unlabelled == self.reference: raise ValueError(f'expected two folders, got {self.unlabelled!r} twice')
+        if not 0 <= self.seed < 2 ** 63: raise ValueError(f'expected a seed of at least 0 and below 2^63, got {self.seed}')
         check_square(self.image_size, self.fit)
         if self.image_size not in PRESETS:
             raise ValueError(f'expected images of {" or ".join(map(str, PRESETS))} pixels, got {self.image_size}')
@@ -87,11 +88,9 @@ def seconds_per_step(
     model, recipe = settings.model()
     images = torch.randint(0, 256, (8, 3, settings.image_size, settings.image_size), dtype=torch.uint8)
     from_defaults = dict(lr_ratio={}, alternating=False, fast=True, graph=False)
-    run = Run(model, ImageSets(images, images.flip(0)), from_defaults | recipe, device)
-    run.step = int(.6 * settings.steps)  # when no phase is left out
-    times = []
+    run, times = Run(model, ImageSets(images, images.flip(0)), from_defaults | recipe, device), []
     for _ in range(1 + steps):
-        start = time.perf_counter()
+        run.step, start = int(.6 * settings.steps), time.perf_counter()  # where no phase is left out
         run.advance()
         if device.type == 'cuda': torch.cuda.synchronize(device)
         times.append(time.perf_counter() - start)
@@ -150,20 +149,25 @@ def train_folders(
     dry_run: bool = False,  # say what would be done, and write nothing
 ):
     "Train a model of two folders; the same call goes on where an earlier one was stopped."
+    check_apart(unlabelled, reference, out)
     chosen, listings = pick_device(device), [list_images(folder) for folder in (unlabelled, reference)]
+    there = settings_of(out) if (Path(out) / 'run.json').exists() else None
     for listing in listings:
         print(listing)
         if len(listing.images) < 2: raise ValueError(f'expected at least two images in {str(listing.folder)!r}')
-    size, why = (image_size, 'as asked') if image_size else choose_size(listings, chosen)
+    size, why = (image_size, 'as asked') if image_size is not None else choose_size(listings, chosen)
+    if there and image_size is None: size, why = there.image_size, 'as before'
     recipe = METHODS.find(method).presets[PRESETS.get(size, 'small')]['recipe']
+    if steps is None: steps = there.steps if there else recipe['steps']
+    dtype = there.dtype if there else 'bfloat16' if has_bfloat16(chosen) else 'float32'
     from_u, from_r = (str(listing.folder.resolve()) for listing in listings)
-    settings = RunSettings(from_u, from_r, method, size, fit, recipe['steps'] if steps is None else steps, seed,
-                           'bfloat16' if has_bfloat16(chosen) else 'float32')
-    if not dry_run: begin(out, settings)
+    settings = RunSettings(from_u, from_r, method, size, fit, steps, seed, dtype)
+    if there: begin(out, settings)  # refuses before anything is timed
     expected = in_words(settings.steps * seconds_per_step(settings, chosen))
     title = METHODS.find(method).title
     print(f'{title} at {size} pixels ({why}), {settings.steps} steps on {chosen}: about {expected}')
     if dry_run: return
+    begin(out, settings)
     go_on(out, chosen)
     print(f'the model is {Path(out) / "model.safetensors"}')
 
@@ -207,6 +211,17 @@ def encode_images(
         columns = {f'{code}{i}': values for code, of in codes.items() for i, values in enumerate(of.T.numpy())}
         yield pd.DataFrame(dict(file=[name for name, _ in some]) | columns)
 
+def model_of(
+    run: str | Path,  # folder of a run, or a weight file
+    device: str = 'auto',
+) -> Method:  # raises OSError or ValueError
+    "The model of a run that is finished."
+    path = Path(run)
+    if path.is_dir() and not (path / 'model.safetensors').is_file():
+        raise FileNotFoundError(f'expected a run that is finished, found no model in {str(run)!r}; go on with '
+                                '`rbvae resume`')
+    return load(path / 'model.safetensors' if path.is_dir() else path, device=pick_device(device))
+
 def encode(
     run: str,  # folder of a run, or a weight file
     folder: str,  # images
@@ -215,19 +230,21 @@ def encode(
     device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
 ):
     "Write the codes of all images of a folder into a table."
-    model, path, count = load(run, device=pick_device(device)), Path(out), 0
+    model, path, count = model_of(run, device), Path(out), 0
+    if path.is_dir(): raise ValueError(f'expected a table to write, got the folder {out!r}')
     skipped: dict[str, str] = {}
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f'{path.name}.{os.getpid()}.part')
     try:
         for frame in encode_images(model, folder, fit or _fit_of(run), skipped):
-            frame.to_csv(part, mode='a', header=not count, index=False, float_format='%.6g')
+            frame.to_csv(part, mode='a' if count else 'w', header=not count, index=False, float_format='%.6g',
+                         errors='backslashreplace')
             count += len(frame)
         if not count: raise ValueError(f'expected an image in {str(folder)!r}, got none ({len(skipped)} files skipped)')
         os.replace(part, path)
     finally: part.unlink(missing_ok=True)
     print(f'{path}: {count} images')
-    for name, reason in list(skipped.items())[:10]: print(f'  skipped {name}: {reason}')
+    for name, reason in list(skipped.items())[:10]: print(f'  skipped {legible(name)}: {reason}')
     if len(skipped) > 10: print(f'  and {len(skipped) - 10} more')
 
 def _fit_of(run: str | Path) -> str:
@@ -243,11 +260,13 @@ def first_images(
     "Some images from a path."
     path = Path(path)
     folder, names = (path, files_in(path)) if path.is_dir() else (path.parent, iter([path.name]))
-    found = dict(islice(read_images(folder, names, image_size, fit), 4 * n))  # some may be no images
-    images = [image for image in found.values() if isinstance(image, Tensor)][:n]
+    found, images = dict[str, Tensor | str](), list[Tensor]()
+    while len(images) < n and (some := list(islice(names, n))):
+        found = dict(read_images(folder, some, image_size, fit))
+        images += [image for image in found.values() if isinstance(image, Tensor)]
     if not images:
         raise ValueError(f'expected an image in {str(path)!r}, got none ({next(iter(found.values()), "empty")})')
-    return torch.stack(images)
+    return torch.stack(images[:n])
 
 def transfer(
     run: str,  # folder of a run, or a weight file
@@ -258,7 +277,8 @@ def transfer(
     device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
 ):
     "Draw images with the e of others."
-    model, fit = load(run, device=pick_device(device)), fit or _fit_of(run)
+    if Path(out).suffix.lower() != '.png': raise ValueError(f'expected a picture .png to write, got {str(out)!r}')
+    model, fit = model_of(run, device), fit or _fit_of(run)
     givers, given = (first_images(path, model.image_size, fit) for path in (style, content))
     grid = attribute_transfer(model, givers, given)
     one = len(givers) == len(given) == 1

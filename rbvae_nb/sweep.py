@@ -102,11 +102,12 @@ def divided(codes: Codes, fit: Split) -> np.ndarray | None:
 
 def validation_score(
     codes: Codes, fit: Split,  # of the split for fitting
-) -> np.ndarray:  # (1 + n,)
+) -> np.ndarray:  # (1 + n,); NaN for a single code and too few images
     "The combined score within one split: its first half divides and fits, the second is judged."
     first, second = np.array_split(np.arange(len(fit)), 2)
     own, others = ({code: values[rows] for code, values in codes.items()} for rows in (first, second))
-    serves = divided(own, fit.rows(first))
+    try: serves = divided(own, fit.rows(first))
+    except ValueError: return np.full(2, np.nan)  # too few images for halves of halves
     return asked(own, fit.rows(first), others, fit.rows(second), serves)['', 'score']
 
 def measure(
@@ -252,7 +253,7 @@ def choose(
     rows,  # DataFrame of `run_all`
 ) -> dict[str, float]:  # method: value of its hyperparameter
     "For each method with a hyperparameter the value with the largest validation score."
-    validated = rows[(rows.measure == 'validation') & (rows.setting != '')]
+    validated = rows[(rows.measure == 'validation') & (rows.setting != '')].dropna(subset='value')
     reached = validated.groupby(['method', 'setting']).value.mean()
     return {method: float(of.droplevel('method').idxmax().split('=')[1]) for method, of in reached.groupby('method')}
 

@@ -257,7 +257,8 @@ def run_table(
     pairs = itertools.product(dict.fromkeys(names), dict.fromkeys(seeds))
     configs = [run_config(name, seed, preset, values.get(name)) for name, seed in pairs]
     rows = run_all(plan, configs, jobs)
-    write_report(plan, experiment, rows, swept, chance, _how(sweep if tried else (), first), factor)
+    unknown = sorted({config.method for config in tried} - values.keys())
+    write_report(plan, experiment, rows, swept, chance, _how(sweep if tried else (), first, unknown), factor)
     return rows
 
 # %% ../nbs/11a_table.ipynb #85f0fadc
@@ -267,11 +268,12 @@ def _image_size(configs: list[RunConfig], preset: str) -> int:
     if len(sizes) > 1: raise ValueError(f'expected methods for images of one size, got {sorted(sizes)}')
     return sizes.pop()
 
-def _how(values: Sequence[float], seed: int) -> str:
+def _how(values: Sequence[float], seed: int, unknown: Sequence[str] = ()) -> str:
     "In which way the settings were chosen."
     if not values: return "Settings: the preset's."
     return (f'Settings: of {", ".join(f"{v:g}" for v in values)} those with the largest validation score, '
-            f'within the split that fits the probes, for seed {seed}.')
+            f'within the split that fits the probes, for seed {seed}'
+            f'{"; the preset where no run gave such a score: " + ", ".join(unknown) if unknown else ""}.')
 
 def write_report(plan: Sweep, data: Experiment, rows, swept, levels: Rows, how: str, factor: str = 'target'):
     "table.csv, sweep.csv, chance.csv, table.md and table.png, from the rows of all runs."

@@ -7,6 +7,7 @@ import pytest
 import torch
 from rbvae_nb.estimator import ReferenceDisentangler, from_squares, to_squares
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 EXPECTED = {'check_methods_subset_invariance': 'in batches of another size float32 rounds a few sums otherwise'}
@@ -97,6 +98,20 @@ def test_it_survives_pickling(fitted, images):
     assert np.array_equal(pickle.loads(pickle.dumps(fitted)).transform(images), fitted.transform(images))
 
 
+def test_a_failed_fit_leaves_no_model(images):
+    for failing in (dict(steps=0), dict(method='vae')):
+        made = ReferenceDisentangler(**dict(method='rbvae', steps=1, device='cpu') | failing)
+        with pytest.raises(ValueError): made.fit(images, reference=images)
+        with pytest.raises(NotFittedError): made.transform(images)
+
+
+@pytest.mark.parametrize('change', [lambda x: x[:, :, :20], lambda x: x[:, :20], lambda x: x[..., 0]])
+def test_images_of_another_shape(change, fitted, images):
+    said = 'features, but ReferenceDisentangler is expecting'
+    with pytest.raises(ValueError, match=said): fitted.transform(change(images))
+    with pytest.raises(ValueError, match=said): clone(fitted).fit(images, reference=change(images))
+
+
 @pytest.mark.parametrize('wrong, reason', [
     (dict(method='vae'), 'a method with two codes'), (dict(method='pca'), 'one of the methods'),
     (dict(code='y'), "code 'e', 'z' or 'both'"), (dict(image_shape=(9, 9)), 'dim 4'), (dict(steps=0), 'at least 1')])
@@ -108,6 +123,7 @@ def test_wrong_settings(wrong: dict, reason: str, images):
 @pytest.mark.parametrize('change, reason', [
     (lambda x: x * 1., r'got values from 0 to 255'), (lambda x: x / 255 - 1e-3, 'got values from -0.001'),
     (lambda x: np.where(x > 9, np.nan, x / 255), 'NaN'), (lambda x: x[:1], 'minimum of 2'),
+    (lambda x: -(x % 2).astype(np.int8), 'got values from -1'),
     (lambda x: x[..., :2], 'expected images'), (lambda x: x.reshape(30, -1), 'rows of pixels need an image_shape')])
 def test_wrong_images(change, reason: str, images):
     with pytest.raises(ValueError, match=reason):

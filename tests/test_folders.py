@@ -1,9 +1,11 @@
 """Folders of images: every kind of file, damaged ones, links, and a cache that is whole or not there."""
+import errno
 import io
 import os
 import random
 import shutil
 import struct
+import sys
 import warnings
 import zlib
 from pathlib import Path
@@ -14,8 +16,8 @@ import pytest
 import torch
 from PIL import Image
 from rbvae_nb import folders
-from rbvae_nb.folders import (MAX_PIXELS, CachedImages, Unreadable, cache_images, files_in, folder_sets, list_images,
-                              read_image)
+from rbvae_nb.folders import (MAX_PIXELS, CachedImages, Unreadable, cache_images, files_in, folder_sets, legible,
+                              list_images, read_image)
 from rbvae_nb.images import ImageSets, take
 
 SUFFIXES = 'jpg', 'png', 'tif', 'webp', 'bmp', 'gif', 'jp2', 'ppm'
@@ -172,6 +174,54 @@ def test_links_are_followed_and_loops_entered_once(tmp_path):
     assert list_images(root).skipped['round'].startswith('cannot be read: ')
 
 
+@pytest.mark.skipif(not hasattr(os, 'mkfifo'), reason='this system has no named pipes')
+def test_a_pipe_is_skipped_and_not_waited_for(tmp_path):
+    root = filled(tmp_path / 'images', 2)
+    os.mkfifo(root / 'pipe.png')
+    assert list_images(root).skipped == {'pipe.png': 'not a file'}
+    with pytest.raises(Unreadable, match='not a file'): read_image(root / 'pipe.png', 8)
+
+
+def test_what_is_not_the_fault_of_a_file_is_no_reason(tmp_path, monkeypatch):
+    """Too many open files: an image is not lost for that, the caching fails and leaves nothing."""
+    def full(*_, **__): raise OSError(errno.EMFILE, 'Too many open files')
+    root = filled(tmp_path / 'images')
+    listing = list_images(root)
+    monkeypatch.setattr(folders, 'list_images', lambda folder: listing)
+    monkeypatch.setattr(folders.Image, 'open', full)
+    with pytest.raises(OSError, match='Too many open files'): cache_images(root, tmp_path / 'cache', 8, progress=False)
+    assert not (tmp_path / 'cache').exists() and not (tmp_path / 'cache.part').exists()
+
+
+@pytest.mark.skipif(os.name != 'posix' or sys.platform == 'darwin', reason='here every name of a file is a text')
+def test_names_that_are_no_text(tmp_path, capsys):
+    root = filled(tmp_path / 'images')
+    (root / '00.png').rename(root / os.fsdecode(b'caf\xe9.png'))
+    cached = cache_images(root, tmp_path / 'cache', 8, progress=False)
+    assert CachedImages(tmp_path / 'cache').names == cached.names and len(cached) == 6
+    print(*map(legible, cached.names))
+    assert r'caf\udce9.png' in capsys.readouterr().out
+
+
+def test_one_folder_within_the_other(tmp_path):
+    """Its images would be in both sets."""
+    outer = filled(tmp_path / 'outer')
+    inner = filled(outer / 'inner')
+    for folders_of_it in ((outer, inner), (inner, outer), (outer, outer / '.')):
+        with pytest.raises(ValueError, match='^expected folders apart from each other'):
+            folder_sets(*folders_of_it, tmp_path / 'cache', progress=False)
+
+
+def test_a_cache_of_other_pixels_has_another_fingerprint(tmp_path):
+    """Though there are as many, and the first are the same."""
+    one, two = filled(tmp_path / 'one', 20), filled(tmp_path / 'two', 20)
+    (two / '19.png').write_bytes(encoded('png', picture(seed=99)))
+    sets = [folder_sets(folder, filled(tmp_path / f'{folder.name}-r', 3), tmp_path / f'{folder.name}-cache', 8,
+                        progress=False) for folder in (one, two)]
+    prints = [s.fingerprint() for s in sets]
+    assert prints[0]['unlabelled'] != prints[1]['unlabelled'] and prints[0]['reference'] == prints[1]['reference']
+
+
 @pytest.mark.skipif(not hasattr(os, 'geteuid') or os.geteuid() == 0, reason='a superuser may read everything')
 def test_what_may_not_be_read_is_said(tmp_path):
     root = filled(tmp_path / 'images', 3)
@@ -253,7 +303,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     def full(path, *args, **kwargs): return opened('/dev/full' if 'pixels' in str(path) else path, *args, **kwargs)
     folders.open = full
     try:
-        with pytest.raises(OSError, match='^expected a folder with room for 6 images'):
+        with pytest.raises(OSError, match='^expected to write a cache of 6 images into'):
             cache_images(filled(tmp_path / 'images'), tmp_path / 'cache', 32, progress=False)
     finally: del folders.open
     assert not part.exists() and not (tmp_path / 'cache').exists()

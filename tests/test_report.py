@@ -1,4 +1,6 @@
 """The report: one page, complete in itself, whose warnings are there when they should be and not otherwise."""
+import base64
+import json
 import re
 import shutil
 from pathlib import Path
@@ -44,7 +46,7 @@ def run(tmp_path_factory) -> Path:
 def test_the_page_is_complete_in_itself(run, tmp_path):
     """No foreign address, nothing of a name read as HTML, an alternative text for each picture."""
     names = open_run(run, 'cpu').sets['unlabelled'].names
-    known = pd.DataFrame(dict(file=names, side=['<left>', 'right'] * 65, age=range(130)))
+    known = pd.DataFrame({'file': names, '<side>': ['left', 'right'] * 65, 'age': range(130)})
     known.to_csv(tmp_path / 'labels.csv', index=False)
     paths = ['--out', str(tmp_path / 'page.html'), '--labels', str(tmp_path / 'labels.csv')]
     assert main(['report', str(run), *paths, '--device', 'cpu']) == 0
@@ -53,7 +55,7 @@ def test_the_page_is_complete_in_itself(run, tmp_path):
     assert not re.search(r'https?:|//\w+\.', page)
     assert {source[:22] for source in re.findall(r'src="([^"]*)"', page)} == {'data:image/png;base64,'}
     assert len(re.findall('<img src', page)) == len(re.findall(r'alt="[^"]+"', page)) == 5
-    assert '<td>mean error</td>' in page and '<left>' not in page
+    assert '<td>mean error</td>' in page and '<side>' not in page and '&lt;side&gt;' in page
     assert '130 unlabelled images' in page and 'Skipped 1:' in page and 'not an image' in page
 
 
@@ -152,11 +154,38 @@ def test_labels_are_read_from_the_code_that_knows_them(run, tmp_path):
     more = pd.DataFrame(dict(file=['of another folder.png'], number=[9.], kind=['c'], same='x'))
     pd.concat([table, more]).sample(frac=1, random_state=1).to_csv(tmp_path / 'labels.csv', index=False)
     found = what_codes_know(seen._replace(model=Knows(seen, numbers, kinds)), tmp_path / 'labels.csv')
-    assert list(found.index) == ['number', 'kind']
-    assert found.measured.to_dict() == {'number': 'mean error', 'kind': 'correct'}
+    assert list(found.index) == ['number', 'kind', 'same']
+    assert found.measured['number'] == 'mean error' and found.measured['kind'] == 'correct'
+    assert found.measured['same'].startswith('nothing: expected several values')
     assert found.loc['number', 'from e'] == pytest.approx(0, abs=1e-4) and found.loc['number', 'from z'] > .2
     assert found.loc['number', 'a constant'] == pytest.approx(.25, abs=.05)
     assert found.loc['kind', 'from z'] == 1 and max(found.loc['kind', ['from e', 'a constant']]) < .7
+
+
+def test_columns_that_cannot_be_read_leave_the_others(run, tmp_path):
+    """Gaps are left out; texts that occur once, infinite numbers and empty columns are named, with the reason."""
+    seen, n = open_run(run, 'cpu'), 130
+    table = pd.DataFrame(dict(
+        file=seen.sets['unlabelled'].names, gaps=[None if i % 9 == 0 else 'ab'[i % 2] for i in range(n)],
+        numbers=[np.nan if i % 9 == 0 else np.inf if i == 5 else i % 7 for i in range(n)],
+        once=[f'patient {i}' for i in range(n)], rare=['b'] + ['a'] * (n - 1), empty=None))
+    table.to_csv(tmp_path / 'labels.csv', index=False)
+    found = what_codes_know(seen, tmp_path / 'labels.csv')
+    assert list(found.measured[['gaps', 'numbers']]) == ['correct', 'mean error']
+    assert np.isfinite(found.loc['numbers', ['from e', 'from z', 'a constant']].astype(float)).all()
+    assert all(found.measured[name].startswith('nothing: ') for name in ('once', 'rare', 'empty'))
+
+
+def test_few_images_are_not_compared(tmp_path):
+    few = finished(tmp_path / 'run', write(tmp_path / 'with', 3), write(tmp_path / 'without', 2, gain=.2))
+    seen = open_run(few, 'cpu')
+    said = ' '.join(warnings_of(seen))
+    assert 'Fewer than 30 images in a set' in said and 'told apart' not in said
+    page = tmp_path / 'page.html'
+    report(few, page, device='cpu')
+    spec = re.search(r'"live.json": "data:application/json;base64,([^"]*)"', page.read_text(encoding='utf-8'))
+    labels = json.loads(base64.b64decode(spec[1]))['spec']['labels']
+    assert labels == ['unlabelled 1', 'unlabelled 2', 'unlabelled 3', 'reference 1', 'reference 2']
 
 
 @pytest.mark.parametrize('text, reason', [('name,x\na,1\n', 'expected a column "file"'), ('', 'expected a table'),

@@ -1,5 +1,6 @@
 """Runs from two folders: killed and resumed, from damaged settings, with features and transfers that are right."""
 import json
+import os
 import random
 import shutil
 import signal
@@ -16,7 +17,7 @@ import torch
 from rbvae_nb.cli import main
 from rbvae_nb.folders import Listing, read_image
 from rbvae_nb.methods import load
-from rbvae_nb.runs import RunSettings, begin, choose_size, encode_images, go_on, settings_of
+from rbvae_nb.runs import RunSettings, begin, choose_size, encode_images, go_on, model_of, settings_of
 
 RUN = '''
 import sys, torch
@@ -56,10 +57,13 @@ def test_killed_at_any_moment(folders, trained, tmp_path):
     """Caching, training or saving: the weights are in the end those of a run that nobody killed."""
     run, draw = tmp_path / 'run', random.Random(0)
     begin(run, settings(folders))
-    for at in ('cache', 'checkpoint.safetensors', 'checkpoint.safetensors'):
-        victim = subprocess.Popen([sys.executable, '-c', RUN, str(run)])
-        while victim.poll() is None and not (run / at).exists(): time.sleep(.01)
-        time.sleep(draw.uniform(0, .3))
+    def changed(at: str) -> float:
+        return (run / at).stat().st_mtime if (run / at).exists() else 0.
+    for at in ('cache/unlabelled.part', 'cache/reference', 'checkpoint.safetensors', 'checkpoint.safetensors'):
+        before, victim = changed(at), subprocess.Popen([sys.executable, '-c', RUN, str(run)])
+        while victim.poll() is None and changed(at) == before: time.sleep(.001)
+        time.sleep(draw.uniform(0, .1))
+        assert victim.poll() is None
         victim.send_signal(signal.SIGKILL)
         victim.wait()
     assert subprocess.run([sys.executable, '-c', RUN, str(run)]).returncode == 0
@@ -70,17 +74,56 @@ def test_killed_at_any_moment(folders, trained, tmp_path):
 
 
 def test_a_run_needs_its_folder_alone(folders, trained, tmp_path):
-    """Moved elsewhere, the images gone, with half of the training to do."""
+    """Moved elsewhere, the images gone, with all of the training to do: the weights are the same in the end."""
     gone = tmp_path / 'images'
     for folder in folders: shutil.copytree(folder, gone / folder.name)
     run = tmp_path / 'run'
     begin(run, settings((gone / 'with', gone / 'without'), steps=6))
     go_on(run, 'cpu', progress=False)
     shutil.rmtree(gone)
-    (run / 'model.safetensors').unlink()
+    before = (run / 'model.safetensors').read_bytes()
+    for name in ('model', 'checkpoint'): (run / f'{name}.safetensors').unlink()
     shutil.move(run, tmp_path / 'moved')
     assert main(['resume', str(tmp_path / 'moved'), '--device', 'cpu']) == 0
-    assert load(tmp_path / 'moved').image_size == 32
+    assert (tmp_path / 'moved' / 'model.safetensors').read_bytes() == before
+
+
+def test_a_run_with_the_name_of_a_packaged_model(trained, folders, tmp_path, monkeypatch):
+    """Its folder is what is meant."""
+    shutil.copytree(trained, tmp_path / 'rbvae')
+    monkeypatch.chdir(tmp_path)
+    ours, theirs = model_of('rbvae', 'cpu').state_dict(), load(trained).state_dict()
+    assert all(ours[name].equal(value) for name, value in theirs.items())
+
+
+@pytest.mark.parametrize('command', [
+    ['encode', 'RUN', 'IMAGES', '--out', 'f.csv'], ['report', 'RUN'],
+    ['transfer', 'RUN', '--style', 'IMAGES', '--content', 'IMAGES']], ids=lambda command: command[0])
+def test_a_run_that_is_not_finished(command: list[str], folders, tmp_path, capsys):
+    """A checkpoint is not taken for the model."""
+    run = tmp_path / 'run'
+    begin(run, settings(folders, steps=2))
+    go_on(run, 'cpu', progress=False)
+    (run / 'model.safetensors').unlink()
+    assert main([dict(RUN=str(run), IMAGES=str(folders[0])).get(word, word) for word in command]) == 1
+    assert 'expected a run that is finished' in capsys.readouterr().err
+
+
+def test_rows_of_a_killed_process_are_not_in_the_table(folders, trained, tmp_path):
+    """Though it had the same number, as processes in containers do."""
+    out = tmp_path / 'f.csv'
+    out.with_name(f'f.csv.{os.getpid()}.part').write_text('file,z0\nold.png,1\n')
+    assert main(['encode', str(trained), str(folders[0]), '--out', str(out), '--device', 'cpu']) == 0
+    assert 'old.png' not in out.read_text() and [path.name for path in tmp_path.iterdir()] == ['f.csv']
+
+
+def test_an_earlier_run_says_what_was_chosen(folders, tmp_path, capsys):
+    """What is not given again is as it was."""
+    run = tmp_path / 'run'
+    begin(run, settings(folders, steps=2))
+    arguments = ['--unlabelled', str(folders[0]), '--reference', str(folders[1]), '--out', str(run)]
+    assert main(['train', *arguments, '--method', 'rbvae', '--device', 'cpu']) == 0
+    assert '32 pixels (as before), 2 steps' in capsys.readouterr().out
 
 
 def test_features_are_the_codes_of_the_images(folders, trained, tmp_path):
@@ -189,7 +232,8 @@ def test_a_dry_run_writes_nothing(folders, tmp_path, capsys):
 @pytest.mark.parametrize('wrong, reason', [
     (['--unlabelled', 'nowhere'], 'expected a folder with images'), (['--steps', '0'], 'steps of at least 1'),
     (['--method', 'vae'], 'a method with two codes'), (['--image-size', '33'], '32 or 64 pixels'),
-    (['--fit', 'squeeze'], 'expected fit as one of'), (['--device', 'abacus'], 'expected a device')])
+    (['--fit', 'squeeze'], 'expected fit as one of'), (['--device', 'abacus'], 'expected a device'),
+    (['--seed', '99999999999999999999'], 'expected a seed'), (['--image-size', '0'], 'at least 1 pixel')])
 def test_a_wrong_call_writes_nothing(wrong: list[str], reason: str, folders, tmp_path, capsys):
     arguments = ['--unlabelled', str(folders[0]), '--reference', str(folders[1]), '--out', str(tmp_path / 'run')]
     assert main(['train', *arguments, *wrong]) == 1
@@ -201,7 +245,7 @@ def test_a_wrong_call_writes_nothing(wrong: list[str], reason: str, folders, tmp
 def test_one_folder_is_not_two(folders, tmp_path, capsys):
     same = str(folders[0] / '..' / folders[0].name)
     assert main(['train', '--unlabelled', str(folders[0]), '--reference', same, '--out', str(tmp_path / 'run')]) == 1
-    assert 'expected two folders, got' in capsys.readouterr().err and not [*tmp_path.iterdir()]
+    assert 'expected folders apart from each other' in capsys.readouterr().err and not [*tmp_path.iterdir()]
 
 
 def test_settings_survive_the_file(folders, tmp_path):
