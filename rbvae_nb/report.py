@@ -74,14 +74,17 @@ def left_unexplained(model: Method, images: Tensor) -> float:  # (N, 3, H, H); 0
 def warnings_of(seen: Reported) -> Iterator[str]:
     "What a reader should know before anything else."
     for code, other in (('e', 'z'), ('z', 'e')):
-        if not (use := use_of_code(seen.model, seen.some['unlabelled'], code)) >= .05:  # NaN: it draws one image for all
+        use = use_of_code(seen.model, seen.some['unlabelled'], code)
+        if not use >= .05:  # or NaN, where it draws one image for all
             yield (f'The generator ignores {code} (exchanging it changes {use:.0%} of what images differ by): '
                    f'{other} carries everything, and the codes are not disentangled.')
     if (share := left_unexplained(seen.model, seen.some['unlabelled'])) > .8:
         yield (f'Reconstructions are hardly better than one mean image: {share:.0%} of what images differ by is left. '
                'It may need more steps.')
     first, second = (simple_numbers(images) for images in seen.some.values())
-    if min(map(len, seen.some.values())) < 30: yield 'Fewer than 30 images in a set: too few to compare the sets.'; first = {}
+    if min(map(len, seen.some.values())) < 30:
+        yield 'Fewer than 30 images in a set: too few to compare the sets.'
+        first = {}
     for name, values in first.items():
         if abs((share := more_often(values, second[name])) - .5) > .4:
             more = 'more' if share > .5 else 'less'
@@ -91,8 +94,8 @@ def warnings_of(seen: Reported) -> Iterator[str]:
     kinds = [{same.get(kind, kind) for kind in {Path(name).suffix.lower() for name in images.names}}
              for images in seen.sets.values()]
     if not kinds[0] & kinds[1]:
-        yield (f'The sets are files of different kinds ({", ".join(sorted(kinds[0]))} and {", ".join(sorted(kinds[1]))}), '
-               'and that can show in the pixels.')
+        named = ' and '.join(', '.join(sorted(of)) for of in kinds)
+        yield f'The sets are files of different kinds ({named}), and that can show in the pixels.'
     for name, images in seen.sets.items():
         if skipped := len(images.skipped): yield f'{skipped} files of the {name} folder were skipped; see below.'
 
@@ -110,8 +113,8 @@ def what_codes_know(
     place = {name: i for i, name in enumerate(seen.sets['unlabelled'].names)}
     theirs, table = list(table.file[:1]), table[table.file.isin(place)].drop_duplicates('file')
     if len(table) < 100:
-        raise ValueError(f'expected labels of at least 100 unlabelled images, with names such as {next(iter(place))!r}, '
-                         f'got {len(table)}; the first name in the table is {theirs}')
+        raise ValueError(f'expected labels of at least 100 unlabelled images, named as {next(iter(place))!r}, got '
+                         f'{len(table)}; the first name in the table is {theirs}')
     table = table.sample(frac=1, random_state=0)
     codes, rows = seen.model.encode(take(seen.sets['unlabelled'], [place[name] for name in table.file])), {}
     for name in table.columns.drop('file'):
@@ -201,7 +204,8 @@ def report(
     device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
 ):
     "Write one HTML page that shows what a run has learned."
-    if labels and not Path(labels).is_file(): raise FileNotFoundError(f'expected a table of labels, found none at {labels!r}')
+    if labels and not Path(labels).is_file():
+        raise FileNotFoundError(f'expected a table of labels, found none at {labels!r}')
     seen, path = open_run(run, device), Path(out or Path(run) / 'report.html')
     title = f'{METHODS.find(seen.settings.method).title} of {Path(seen.settings.unlabelled).name}'
     body = ''.join(f'<h2>{heading}</h2>{text}' for heading, text in sections(seen, labels or None))

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from .files import write_whole
-from .folders import (CachedImages, Listing, check_apart, check_square, files_in, folder_sets, legible, list_images,
-                              read_images)
+from .folders import (CachedImages, Listing, check_apart, check_square, files_in, folder_sets, legible,
+                              list_images, read_images)
 from .images import ImageSets, to_bytes
 from .methods import METHODS, Method, load
 from .synthesis import attribute_transfer
@@ -52,7 +52,7 @@ class RunSettings:
             value, wanted = getattr(self, field.name), 0 if type(field.default) is int else ''
             if type(value) is not type(wanted):
                 raise ValueError(f'expected {field.name} as {type(wanted).__name__}, got {type(value).__name__}')
-        if not 0 <= self.seed < 2 ** 63: raise ValueError(f'expected a seed of at least 0 and below 2^63, got {self.seed}')
+        if not 0 <= self.seed < 2 ** 63: raise ValueError(f'expected a seed from 0 to 2^63 - 1, got {self.seed}')
         check_square(self.image_size, self.fit)
         if self.image_size not in PRESETS:
             raise ValueError(f'expected images of {" or ".join(map(str, PRESETS))} pixels, got {self.image_size}')
