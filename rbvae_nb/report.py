@@ -66,6 +66,7 @@ def open_run(run: str | Path, device: str = 'auto') -> Reported:  # raises OSErr
     history = History(pd.read_csv(run / 'history.csv').to_dict('records'))
     return Reported(settings, model, sets, some, history)
 
+# %% ../nbs/15b_report.ipynb #309ded59
 def left_unexplained(model: Method, images: Tensor) -> float:  # (N, 3, H, H); 0: exact, about 1: one image for all
     "Mean error of reconstructions, over that of the mean image."
     x = to_float(images)
@@ -123,6 +124,7 @@ def what_codes_know(
         except ValueError as error: rows[name] = {'measured': f'nothing: {error}'}
     return pd.DataFrame(rows).T
 
+# %% ../nbs/15b_report.ipynb #160017e1
 def _probed(codes: dict[str, Tensor], column) -> dict[str, Any]:
     "One column, read from both codes; a half fits, the other is judged."
     known, numeric = column.notna().to_numpy(), column.dtype.kind in 'fiu'
@@ -180,6 +182,7 @@ def sections(seen: Reported, labels: str | Path | None = None) -> Iterator[tuple
                            f'{seen.settings.image_size} pixels, seed {seen.settings.seed}; the terms of the losses by '
                            f'step.</p>' + picture(seen.history.plot(), 'curves of the training'))
 
+# %% ../nbs/15b_report.ipynb #cdf74277
 def live_explorer(seen: Reported) -> str:
     "The explorer of the model as a piece of the page; the networks run in the reader's browser."
     from rbvae_nb.explorer import Explorer, Setting
@@ -197,6 +200,7 @@ def _skipped(images: CachedImages) -> str:
     if len(images.skipped) > 20: lines.append(f'<li>and {len(images.skipped) - 20} more</li>')
     return f' Skipped {len(images.skipped)}:<ul>{"".join(lines)}</ul>' if lines else ''
 
+# %% ../nbs/15b_report.ipynb #24fa5ad4
 def report(
     run: str,  # folder of a run that is finished
     out: str = '',  # page to write; '': report.html in that folder

@@ -171,6 +171,7 @@ def train_folders(
     go_on(out, chosen)
     print(f'the model is {Path(out) / "model.safetensors"}')
 
+# %% ../nbs/15a_runs.ipynb #3ab3d8b8
 def begin(run: str | Path, settings: RunSettings):
     "Write down what a run is made of; raises ValueError where another run has the folder."
     if (Path(run) / 'run.json').exists():
@@ -211,6 +212,7 @@ def encode_images(
         columns = {f'{code}{i}': values for code, of in codes.items() for i, values in enumerate(of.T.numpy())}
         yield pd.DataFrame(dict(file=[name for name, _ in some]) | columns)
 
+# %% ../nbs/15a_runs.ipynb #b1bbde72
 def model_of(
     run: str | Path,  # folder of a run, or a weight file
     device: str = 'auto',
@@ -222,6 +224,7 @@ def model_of(
                                 '`rbvae resume`')
     return load(path / 'model.safetensors' if path.is_dir() else path, device=pick_device(device))
 
+# %% ../nbs/15a_runs.ipynb #3f2d8602
 def encode(
     run: str,  # folder of a run, or a weight file
     folder: str,  # images

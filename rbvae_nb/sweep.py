@@ -96,6 +96,7 @@ def asked(
     draws = bootstrap(scores(in_parts(fit_codes, serves), fit, in_parts(test_codes, serves), test, nonlinear))
     return draws | {('', 'score'): combined_score(draws, *(('e', 'z') if serves is None else ('as e', 'as z')))}
 
+# %% ../nbs/11_sweep.ipynb #b7c50cc5
 def divided(codes: Codes, fit: Split) -> np.ndarray | None:
     "Which dimensions of a single code serve as **e**, by `best_split`; None where there are two codes."
     return None if 'e' in codes else best_split(codes['z'], fit)
@@ -110,6 +111,7 @@ def validation_score(
     except ValueError: return np.full(2, np.nan)  # too few images for halves of halves
     return asked(own, fit.rows(first), others, fit.rows(second), serves)['', 'score']
 
+# %% ../nbs/11_sweep.ipynb #40681550
 def measure(
     model: Method,
     data: Experiment,
