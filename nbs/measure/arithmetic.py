@@ -13,6 +13,7 @@ from rbvae_nb import training
 from rbvae_nb.digits import digit_styles
 from rbvae_nb.methods import METHODS
 from rbvae_nb.probing import probe
+from rows import put_rows
 
 WAYS = {  # dtype; whether layers and players are computed together, as `train` does
     'float32': ('float32', False),
@@ -53,7 +54,5 @@ def trained(method: str, way: str, seed: int, clip: str) -> pd.DataFrame:
 if __name__ == '__main__':
     method, way, seed, clip = sys.argv[1:]
     found = trained(method, way, int(seed), clip).set_index(KEY)
-    before = [pd.read_csv(RESULTS, index_col=KEY, dtype={'clip': str})] if RESULTS.exists() else []
-    every = pd.concat([*before, found])
-    every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+    put_rows(found, RESULTS)
     print(found.to_string())

@@ -24,6 +24,7 @@ from rbvae_nb.experiments import Experiment, Split
 from rbvae_nb.methods import METHODS
 from rbvae_nb.probing import bootstrap, combined_score, encode_split, scores
 from rbvae_nb.training import TrainingStopped, train
+from rows import put_rows, rounded
 
 EQ_3 = dict(adversarial_weight=0., latent_z_weight=0., latent_e_weight=0., kl_weight=1., aggregate=0.)
 CELLS = {  # arguments of the model, instead of the small preset's; sRb-VAE where no method is named
@@ -71,8 +72,6 @@ if __name__ == '__main__':
     for cell in names or CELLS:
         came_to = row(cell, int(seed), data, fit, judged)
         found = pd.DataFrame([dict(cell=cell, seed=int(seed), **came_to)]).set_index(KEY)
-        found = found.map(lambda v: v if isinstance(v, str) else round(float(v), 4))
-        before = [pd.read_csv(RESULTS, index_col=KEY, keep_default_na=False)] if RESULTS.exists() else []
-        every = pd.concat([*before, found])
-        every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+        found = rounded(found)
+        put_rows(found, RESULTS)
         print(found.T.to_string(), flush=True)

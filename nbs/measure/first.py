@@ -15,6 +15,7 @@ from rbvae_nb.digits import digit_styles
 from rbvae_nb.images import to_float
 from rbvae_nb.methods import METHODS, Method
 from rbvae_nb.training import train
+from rows import put_rows
 
 RESULTS = Path(__file__).with_name('first.csv')
 KEY = ['method', 'step']
@@ -29,9 +30,7 @@ def errors(model: Method, images: torch.Tensor) -> tuple[float, float]:
 def add(row: dict) -> None:
     """Into the table."""
     found = pd.DataFrame([row]).round(4).set_index(KEY)
-    before = [pd.read_csv(RESULTS, index_col=KEY)] if RESULTS.exists() else []
-    every = pd.concat([*before, found])
-    every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+    put_rows(found, RESULTS)
 
 
 def first_steps(method: str, folder: str, steps: int) -> None:

@@ -16,6 +16,7 @@ from rbvae_nb.images import ImageSets
 from rbvae_nb.methods import METHODS, Method, load
 from rbvae_nb.srbvae import SRbVAE
 from rbvae_nb.training import TrainingStopped, train
+from rows import put_rows, rounded
 
 AT = 5000, 10_000, 20_000, 35_000, 50_000, 62_500  # steps
 PHASES = dict(pretraining=.016, ramp=.0048)  # shares of the steps
@@ -55,8 +56,6 @@ if __name__ == '__main__':
     rows = [dict(**key, step=step, **measured(load(file), embedded, *validation(embedded)))
             for step, file in files.items() if file.exists()]
     found = pd.DataFrame(rows or [dict(**key, step=0)]).assign(**how)
-    found = found.map(lambda v: v if isinstance(v, (int, str)) else round(float(v), 4)).set_index([*KEY, 'step'])
-    before = [pd.read_csv(RESULTS, index_col=[*KEY, 'step'], keep_default_na=False)] if RESULTS.exists() else []
-    every = pd.concat([*before, found])
-    every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+    found = rounded(found.set_index([*KEY, 'step']))
+    put_rows(found, RESULTS)
     print(found.T.to_string())

@@ -26,6 +26,7 @@ from rbvae_nb.methods import load
 from rbvae_nb.quality import use_of_code
 from rbvae_nb.rbvae import RbVAE
 from rbvae_nb.training import train
+from rows import put_rows, rounded
 
 VARIANTS = {  # arguments of the small preset's Rb-VAE
     'Rb-VAE': {},
@@ -70,8 +71,6 @@ if __name__ == '__main__':
         at = {int(file.stem.removeprefix('model-')): file for file in sorted(out.glob('model-*.safetensors'))}
         rows = [dict(variant=name, seed=int(seed), step=step) | moved(load(file), judged, classifier_for(data))
                 for step, file in at.items()]
-        found = pd.DataFrame(rows).set_index(KEY).astype(float).round(4)
-        before = [pd.read_csv(RESULTS, index_col=KEY)] if RESULTS.exists() else []
-        every = pd.concat([*before, found])
-        every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+        found = rounded(pd.DataFrame(rows).set_index(KEY))
+        put_rows(found, RESULTS)
         print(found.to_string(), flush=True)

@@ -27,6 +27,7 @@ from rbvae_nb.probing import encode_split, scores
 from rbvae_nb.quality import picture_scores
 from rbvae_nb.rbvae import RbVAE
 from rbvae_nb.training import TrainingStopped, train
+from rows import put_rows, rounded
 
 KEY = ['changed', 'seed']
 RESULTS = Path(__file__).with_name('path.csv')
@@ -84,8 +85,6 @@ def value(text: str):
 if __name__ == '__main__':
     seed, *arguments = sys.argv[1:]
     found = trained(int(seed), {key: value(text) for key, text in (a.split('=', 1) for a in arguments)})
-    found = found.set_index(KEY).map(lambda v: v if isinstance(v, str) else round(float(v), 4))
-    before = [pd.read_csv(RESULTS, index_col=KEY)] if RESULTS.exists() else []
-    every = pd.concat([*before, found])
-    every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+    found = rounded(found.set_index(KEY))
+    put_rows(found, RESULTS)
     print(found.T.to_string())

@@ -14,6 +14,7 @@ from arithmetic import BEFORE, RECIPE
 from rbvae_nb import training
 from rbvae_nb.digits import digit_styles
 from rbvae_nb.srbvae import SRbVAE
+from rows import put_rows
 
 CLOSELY = range(3370, 3411)  # steps
 COLUMNS = ['kl', 'reconstruction_u', 'anchor', 'latent_e_u', 'discriminator', 'log_ratio_u_q', 'log_ratio_u_p',
@@ -43,6 +44,4 @@ def trained(way: str) -> pd.DataFrame:
 
 if __name__ == '__main__':
     found = trained(sys.argv[1]).set_index(['way', 'step'])
-    before = [pd.read_csv(RESULTS, index_col=['way', 'step'])] if RESULTS.exists() else []
-    every = pd.concat([*before, found.map('{:.5g}'.format)])
-    every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
+    put_rows(found.map('{:.5g}'.format), RESULTS)

@@ -45,6 +45,7 @@ from rbvae_nb.rbvae import RbVAE
 from rbvae_nb.srbvae import SRbVAE
 from rbvae_nb.starts import IgnoresE, Taught, begin_at, digit_pairs
 from rbvae_nb.training import TrainingStopped, train
+from rows import put_rows, rounded
 
 STARTS = {'degenerate': IgnoresE, 'taught': Taught}
 LEADING = dict(steps=2500, warmup=.1)  # into the start; the rest as in the small preset
@@ -133,14 +134,6 @@ def pictures(models: dict[int, RbVAE], data: Experiment, path: Path) -> None:
     cv2.imwrite(str(path), grid[..., ::-1])
 
 
-def keep(found: pd.DataFrame) -> None:
-    """Put rows into the table, in place of older ones of the same run."""
-    with FileLock(f'{RESULTS.name}.lock'):
-        before = [pd.read_csv(RESULTS, index_col=KEY).fillna({'stopped': ''})] if RESULTS.exists() else []
-        every = pd.concat([*before, found.map(lambda v: v if isinstance(v, str) else round(float(v), 4))])
-        every[~every.index.duplicated(keep='last')].sort_index().to_csv(RESULTS)
-
-
 if __name__ == '__main__':
     mnist, seed, start, way = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
     data, (fit, test) = digit_styles(), fresh_splits(mnist)
@@ -150,6 +143,6 @@ if __name__ == '__main__':
         probes = known(model, fit, test) if round(step / STEPS, 2) in AT else {}
         return key | dict(step=step) | shown(model, test, data) | probes
     found = pd.DataFrame([row(*pair) for pair in models.items()]).set_index(KEY)
-    keep(found)
+    put_rows(rounded(found), RESULTS)
     if seed == 0: pictures(models, data, RESULTS.with_name('start') / f'{start}-{way}.png')
     print(found.T.to_string())
