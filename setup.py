@@ -26,7 +26,7 @@ setup(
     keywords=[word.strip() for word in cfg['keywords'].split(',')],
     classifiers=lines(cfg['classifiers']),
     install_requires=lines(cfg['requirements']),
-    extras_require={extra: lines(cfg[f'{extra}_requirements']) for extra in ('onnx', 'video', 'dev')},
+    extras_require={key.removesuffix('_requirements'): lines(cfg[key]) for key in cfg if key.endswith('_requirements')},
     # both groups here: entry points in pyproject.toml would replace those given by setup.py
     entry_points={'console_scripts': lines(cfg['console_scripts']),
                   'nbdev': ['rbvae_nb = rbvae_nb._modidx:d']},

@@ -6,14 +6,15 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/runs.html.md"""
 
 # %% auto #0
 __all__ = ['PRESETS', 'FORMAT', 'RunSettings', 'choose_size', 'seconds_per_step', 'in_words', 'settings_of', 'go_on',
-           'train_folders', 'begin', 'resume', 'encode_images', 'model_of', 'encode', 'first_images', 'transfer']
+           'settings_for', 'steps_done', 'train_folders', 'begin', 'resume', 'encode_images', 'model_of', 'encode',
+           'first_images', 'transfer']
 
 # %% ../nbs/15a_runs.ipynb #33e47eb9
 import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -22,10 +23,11 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from .files import write_whole
+from .files import load_tensors, write_whole
 from .folders import (CachedImages, Listing, check_apart, check_square, files_in, folder_sets, legible,
                               list_images, read_images)
 from .images import ImageSets, to_bytes
+from .machines import launched, only_first_speaks, precision_of
 from .methods import METHODS, Method, load
 from .synthesis import attribute_transfer
 from .training import Run, has_bfloat16, pick_device, train
@@ -45,18 +47,20 @@ class RunSettings:
     steps: int = 6500
     seed: int = 0
     dtype: str = 'float32'  # of the training
+    lr: float = 0.  # learning rate; 0: the preset's
 
     def __post_init__(self):
         "Raise ValueError for what makes no run."
         for field in fields(self):
-            value, wanted = getattr(self, field.name), 0 if type(field.default) is int else ''
-            if type(value) is not type(wanted):
-                raise ValueError(f'expected {field.name} as {type(wanted).__name__}, got {type(value).__name__}')
+            value, wanted = getattr(self, field.name), str if field.default is MISSING else type(field.default)
+            if type(value) is not wanted:
+                raise ValueError(f'expected {field.name} as {wanted.__name__}, got {type(value).__name__}')
         if not 0 <= self.seed < 2 ** 63: raise ValueError(f'expected a seed from 0 to 2^63 - 1, got {self.seed}')
         check_square(self.image_size, self.fit)
         if self.image_size not in PRESETS:
             raise ValueError(f'expected images of {" or ".join(map(str, PRESETS))} pixels, got {self.image_size}')
         if self.steps < 1: raise ValueError(f'expected steps of at least 1, got {self.steps}')
+        if not 0 <= self.lr < 1: raise ValueError(f'expected a learning rate from 0 to 1, got {self.lr}')
         if 'e' not in METHODS.find(self.method).codes:
             two = sorted(name for name, method in METHODS.all().items() if 'e' in method.codes)
             raise ValueError(f'expected a method with two codes ({", ".join(two)}), got {self.method!r}')
@@ -64,7 +68,7 @@ class RunSettings:
     def model(self) -> tuple[Method, dict[str, Any]]:
         "A new model, and the arguments for `train`."
         model, recipe = METHODS.find(self.method).preset(PRESETS[self.image_size], self.seed)
-        return model, recipe | dict(steps=self.steps, dtype=self.dtype)
+        return model, recipe | dict(steps=self.steps, dtype=self.dtype, lr=self.lr or recipe['lr'])
 
 # %% ../nbs/15a_runs.ipynb #6133601a
 def choose_size(
@@ -120,6 +124,7 @@ def go_on(
     device: str | torch.device = 'auto',
     progress: bool = True,
     checkpoint_every: int = 500,  # steps
+    accelerator: Any = None,  # as for `train`
 ) -> Method:  # raises OSError or ValueError, TrainingStopped
     "Train the model of a run from where it is to its end."
     run, settings = Path(run), settings_of(run)
@@ -130,12 +135,36 @@ def go_on(
         sets = folder_sets(*folders, run / 'cache', settings.image_size, settings.fit, progress)
     model, recipe = settings.model()
     history = train(model, sets, **recipe, device=device, out=run, samples=sets.first(12), progress=progress,
-                    checkpoint_every=checkpoint_every)
-    history.frame().to_csv(run / 'history.csv')
-    model.save(run / 'model.safetensors')
+                    checkpoint_every=checkpoint_every, accelerator=accelerator)
+    if accelerator is None or accelerator.is_main_process:
+        write_whole(run / 'history.csv', history.frame().to_csv().encode())
+        model.save(run / 'model.safetensors')
     return model
 
 # %% ../nbs/15a_runs.ipynb #819deafb
+def settings_for(
+    listings: Sequence[Listing],  # of the unlabelled and the reference folder
+    there: RunSettings | None,  # of an earlier call with the same folder
+    device: torch.device,
+    dtype: str,  # that a new run is trained in
+    **asked,  # of `RunSettings`; None: as in the earlier call, or chosen here
+) -> tuple[RunSettings, str]:  # and why the images have this size; raises ValueError
+    "The settings of a run."
+    unlabelled, reference = (str(listing.folder.resolve()) for listing in listings)
+    given = {key: value for key, value in asked.items() if value is not None}
+    size, why = given.get('image_size'), 'as asked'
+    if there and size is None: size, why = there.image_size, 'as before'
+    if size is None: size, why = choose_size(listings, device)
+    steps = METHODS.find(asked['method']).presets[PRESETS.get(size, 'small')]['recipe']['steps']
+    kept = dict(steps=there.steps, lr=there.lr, dtype=there.dtype) if there else dict(steps=steps, dtype=dtype)
+    return RunSettings(unlabelled, reference, **kept | given | dict(image_size=size)), why
+
+def steps_done(run: str | Path) -> int:  # raises ValueError where there is a damaged checkpoint
+    "The step at which a training would go on."
+    path = Path(run) / 'checkpoint.safetensors'
+    return load_tensors(path)[1]['step'] if path.is_file() else 0
+
+# %% ../nbs/15a_runs.ipynb #2d5c4082
 def train_folders(
     unlabelled: Annotated[str, dict(opt=True, required=True)],  # folder: images with what is studied
     reference: Annotated[str, dict(opt=True, required=True)],  # folder: images of the same kind without it
@@ -144,32 +173,34 @@ def train_folders(
     image_size: Annotated[int | None, dict(type=int)] = None,  # 32 or 64 pixels; chosen if not given
     fit: str = 'crop',  # how images become squares: crop, pad, stretch
     steps: Annotated[int | None, dict(type=int)] = None,  # of the training, instead of the preset's
+    lr: Annotated[float | None, dict(type=float)] = None,  # learning rate, instead of the preset's
     seed: int = 0,  # of initial weights and training
-    device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
+    device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'; `accelerate launch` decides it otherwise
+    log_with: str = '',  # where accelerate also sends the rows of the history: tensorboard, wandb, ...
     dry_run: bool = False,  # say what would be done, and write nothing
 ):
     "Train a model of two folders; the same call goes on where an earlier one was stopped."
     check_apart(unlabelled, reference, out)
-    chosen, listings = pick_device(device), [list_images(folder) for folder in (unlabelled, reference)]
-    there = settings_of(out) if (Path(out) / 'run.json').exists() else None
-    for listing in listings:
-        print(listing)
-        if len(listing.images) < 2: raise ValueError(f'expected at least two images in {str(listing.folder)!r}')
-    size, why = (image_size, 'as asked') if image_size is not None else choose_size(listings, chosen)
-    if there and image_size is None: size, why = there.image_size, 'as before'
-    recipe = METHODS.find(method).presets[PRESETS.get(size, 'small')]['recipe']
-    if steps is None: steps = there.steps if there else recipe['steps']
-    dtype = there.dtype if there else 'bfloat16' if has_bfloat16(chosen) else 'float32'
-    from_u, from_r = (str(listing.folder.resolve()) for listing in listings)
-    settings = RunSettings(from_u, from_r, method, size, fit, steps, seed, dtype)
-    if there: begin(out, settings)  # refuses before anything is timed
-    expected = in_words(settings.steps * seconds_per_step(settings, chosen))
-    title = METHODS.find(method).title
-    print(f'{title} at {size} pixels ({why}), {settings.steps} steps on {chosen}: about {expected}')
-    if dry_run: return
-    begin(out, settings)
-    go_on(out, chosen)
-    print(f'the model is {Path(out) / "model.safetensors"}')
+    together = launched(log_with, str(out))
+    with only_first_speaks(together):
+        chosen = together.device if together else pick_device(device)
+        listings = [list_images(folder) for folder in (unlabelled, reference)]
+        for listing in listings:
+            print(listing)
+            if len(listing.images) < 2: raise ValueError(f'expected at least two images in {str(listing.folder)!r}')
+        there = settings_of(out) if (Path(out) / 'run.json').exists() else None
+        dtype = precision_of(together) if together else 'bfloat16' if has_bfloat16(chosen) else 'float32'
+        settings, why = settings_for(listings, there, chosen, dtype, method=method, image_size=image_size, fit=fit,
+                                     steps=steps, lr=lr, seed=seed)
+        if there: begin(out, settings)  # refuses before anything is timed
+        left = settings.steps - steps_done(out)
+        expected = in_words(left * seconds_per_step(settings, chosen))
+        print(f'{METHODS.find(method).title} at {settings.image_size} pixels ({why}), {left} of {settings.steps} steps '
+              f'on {chosen}: about {expected}')
+        if dry_run: return
+        begin(out, settings)
+        go_on(out, chosen, accelerator=together)
+        print(f'the model is {Path(out) / "model.safetensors"}')
 
 # %% ../nbs/15a_runs.ipynb #3ab3d8b8
 def begin(run: str | Path, settings: RunSettings):
@@ -185,11 +216,14 @@ def begin(run: str | Path, settings: RunSettings):
 # %% ../nbs/15a_runs.ipynb #5abe1135
 def resume(
     run: str,  # folder of a run
-    device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
+    device: str = 'auto',  # as for `train_folders`
+    log_with: str = '',  # as for `train_folders`
 ):
     "Go on with a training that was stopped."
-    go_on(run, device)
-    print(f'the model is {Path(run) / "model.safetensors"}')
+    together = launched(log_with, run)
+    with only_first_speaks(together):
+        go_on(run, device, accelerator=together)
+        print(f'the model is {Path(run) / "model.safetensors"}')
 
 # %% ../nbs/15a_runs.ipynb #0fce8e1a
 def encode_images(

@@ -12,8 +12,8 @@ import pytest
 import torch
 from rbvae_nb.cli import main
 from rbvae_nb.methods import load
-from rbvae_nb.report import (left_unexplained, more_often, open_run, report, simple_numbers, warnings_of,
-                             what_codes_know)
+from rbvae_nb.report import (labels_of, left_unexplained, more_often, open_run, report, sets_told_apart,
+                             simple_numbers, warnings_of, what_codes_know)
 from rbvae_nb.runs import RunSettings, begin, go_on
 
 
@@ -160,6 +160,34 @@ def test_labels_are_read_from_the_code_that_knows_them(run, tmp_path):
     assert found.loc['number', 'from e'] == pytest.approx(0, abs=1e-4) and found.loc['number', 'from z'] > .2
     assert found.loc['number', 'a constant'] == pytest.approx(.25, abs=.05)
     assert found.loc['kind', 'from z'] == 1 and max(found.loc['kind', ['from e', 'a constant']]) < .7
+
+
+def test_folders_are_labels():
+    """A column for each level; images that lie higher have no label there."""
+    names = ['a/x/1.png', 'b/2.png', '3.png']
+    table = labels_of(names, 'folders')
+    assert list(table.file) == names and list(table['folder 1'][:2]) == ['a', 'b'] and table['folder 2'][0] == 'x'
+    assert table['folder 1'].isna().tolist() == [False, False, True]
+    with pytest.raises(ValueError, match='sub-folders'): labels_of(['1.png', '2.png'], 'folders')
+
+
+class Tells:
+    """e says which set an image is of, z does not."""
+    def __init__(self, reference: torch.Tensor):
+        self.reference = {image.numpy().tobytes() for image in reference}
+
+    def encode(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        known = torch.tensor([[image.numpy().tobytes() in self.reference] for image in images]).float()
+        return {'e': known, 'z': torch.randn(len(images), 2, generator=torch.Generator().manual_seed(len(images)))}
+
+
+def test_which_set_an_image_is_of(run):
+    """Read where it is known, and by chance where it is not."""
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (350, 3, 4, 4), dtype=torch.uint8, generator=draw)
+    some = dict(unlabelled=images[:200], reference=images[200:])
+    found = sets_told_apart(open_run(run, 'cpu')._replace(model=Tells(some['reference']), some=some))
+    assert found['e'] == 1 and found['z'] == pytest.approx(.5, abs=.12)
 
 
 def test_columns_that_cannot_be_read_leave_the_others(run, tmp_path):

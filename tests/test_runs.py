@@ -130,7 +130,7 @@ def test_an_earlier_run_says_what_was_chosen(folders, tmp_path, capsys):
     begin(run, settings(folders, steps=2))
     arguments = ['--unlabelled', str(folders[0]), '--reference', str(folders[1]), '--out', str(run)]
     assert main(['train', *arguments, '--method', 'rbvae', '--device', 'cpu']) == 0
-    assert '32 pixels (as before), 2 steps' in capsys.readouterr().out
+    assert '32 pixels (as before), 2 of 2 steps' in capsys.readouterr().out
 
 
 def test_features_are_the_codes_of_the_images(folders, trained, tmp_path):
