@@ -287,7 +287,7 @@ def test_a_class_of_your_own_is_exported_without_being_registered(tmp_path):
 
 def test_a_decoder_alone_is_not_a_model(tmp_path):
     web = export_web(load('rbvae'), tmp_path)
-    with pytest.raises(ValueError, match='expected all tensors of .*encoder_'): load(web.decoder)
+    with pytest.raises(ValueError, match='are missing, among them encoder_'): load(web.decoder)
 
 
 @pytest.mark.parametrize('layer', ['generator.layers.0.bias', 'encoder_z.tower.layers.1.0.bias', 'e_ref'])
@@ -371,7 +371,7 @@ def test_the_command_exports_files_checkpoints_and_the_weights_of_the_package(tm
     ('list', 'expected weights of one of the methods .*, got None'),
     ('classifier', 'expected weights of one of the methods .*, got None'),
     ('arguments', 'they do not fit .*colour'),
-    ('shapes', 'they do not fit .*size mismatch'),
+    ('shapes', 'they do not fit .*and not'),
     ('empty', 'are missing'),
     ('huge', 'expected finite weights up to 65504'),
 ])
