@@ -63,7 +63,7 @@ def load_tensors(path: str | Path) -> tuple[dict[str, Tensor], Any]:
         with safe_open(str(path), 'pt') as f:  # copies, since the file may be replaced while they are in use
             header = f.metadata() or {}
             tensors, about = {name: f.get_tensor(name).clone() for name in f.keys()}, json.loads(header['rbvae_nb'])
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, KeyError, RecursionError, ValueError) as error:
         raise ValueError(f'expected a whole weight file of rbvae-nb, but {str(path)!r} is truncated or something else '
                          f'({error}); copy or train it again') from error
     if (found := header.get('rbvae_nb_format', '1')) != str(FORMAT):

@@ -197,17 +197,27 @@ def read_images(
         finally: pool.shutdown(wait=False, cancel_futures=True)  # whoever asked may have stopped
 
 # %% ../nbs/15_folders.ipynb #3bb69be9
+def _index(about: dict[str, Any]) -> tuple[list[str], int, dict[str, str], int]:
+    "Names, size, what was skipped and a number of the pixels; raises KeyError, TypeError or ValueError."
+    names, size, skipped, digest = (about[key] for key in ('names', 'image_size', 'skipped', 'digest'))
+    if type(names) is not list or type(skipped) is not dict: raise TypeError('no names')
+    texts = *names, *skipped, *skipped.values(), about['folder'], about['fit'], digest
+    if not all(type(text) is str for text in texts): raise TypeError('names that are no texts')
+    if type(size) is not int or size < 1: raise ValueError(f'images of {size} pixels')
+    if len(names) < 2: raise ValueError(f'{len(names)} images')
+    if about['format'] != 1: raise ValueError('another version of rbvae-nb')
+    return names, size, skipped, int(digest[:15], 16)
+
 class CachedImages(Dataset):
     "Squares from the cache of a folder; only those that are asked for are read."
     def __init__(self, cache: str | Path):  # raises OSError or ValueError where there is none, or no whole one
         self.pixels = Path(cache) / 'pixels.u8'
         try:
             self.about: dict[str, Any] = json.loads((Path(cache) / 'index.json').read_text(encoding='utf-8'))
-            self.names: list[str] = self.about['names']
-            self.shape = len(self.names), 3, self.about['image_size'], self.about['image_size']
+            self.names, size, self.skipped, self.digest = _index(self.about)
+            self.shape = len(self.names), 3, size, size
             whole = self.pixels.stat().st_size == np.prod(self.shape)
-            self.digest, self.skipped = str(self.about['digest']), dict(self.about['skipped'])
-        except (KeyError, FileNotFoundError, RecursionError, TypeError, ValueError) as error:
+        except (IsADirectoryError, FileNotFoundError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f'expected a cache of images in {str(cache)!r}, but its index cannot be read ({error}); '
                              'delete that folder') from error
         if not whole: raise ValueError(f'expected {self.shape} bytes in {str(self.pixels)!r}, got another number; '
@@ -217,13 +227,12 @@ class CachedImages(Dataset):
 
     def fingerprint(self) -> int:
         "A number that other pixels would hardly have."
-        return int(self.digest[:15], 16)
+        return self.digest
 
     def __getitem__(self, i: int) -> Tensor: return self.__getitems__([i])[0]
 
     def __getitems__(self, index: list[int]) -> list[Tensor]:  # (3, H, H) uint8 each
         "Several at once, as a DataLoader asks for them."
-        if not self.names: raise IndexError('expected an image, got an empty cache')
         mapped = np.memmap(self.pixels, np.uint8, 'r', shape=self.shape)  # for this call only: it counts as memory
         return list(torch.from_numpy(mapped[np.asarray(index)]))
 
@@ -290,6 +299,8 @@ def _write_pixels(
 # %% ../nbs/15_folders.ipynb #fe3d8ebb
 def check_apart(*folders: str | Path):
     "Raise ValueError for folders that are one, or that lie in one another."
+    for folder in folders:
+        if '\0' in str(folder): raise ValueError(f'expected the name of a folder, got {str(folder)!r}')
     for one, other in itertools.permutations([Path(folder).resolve() for folder in folders], 2):
         if one.is_relative_to(other):
             raise ValueError(f'expected folders apart from each other, got {str(one)!r} within {str(other)!r}')

@@ -44,7 +44,8 @@ class SharedRun(Run):
 
     def share(self, number: int, elapsed: float) -> tuple[Gradients, dict[str, Tensor]]:
         "Gradients and terms of one share, by random numbers of its own."
-        of_batch, of_noise = np.random.SeedSequence([self.recipe['seed'], self.step, number]).generate_state(2, np.uint64)
+        seeds = np.random.SeedSequence([self.recipe['seed'], self.step, number])
+        of_batch, of_noise = seeds.generate_state(2, np.uint64)
         torch.manual_seed(int(of_noise))
         batch = self.sets.batch(self.recipe['batch_size'], self.draw.manual_seed(int(of_batch)))
         return player_gradients(self.model, *batch, elapsed, self.precision(), self.scaler)
@@ -76,6 +77,8 @@ def shared(
         if callback and first: callback(step, row)
     return partial(SharedRun, accelerator=accelerator), accelerator.device, ours, first, tell
 
+
+# %% ../nbs/14a_machines.ipynb #8b1aa902
 def launched(
     log_with: str = '',  # name of a tracker of accelerate's, or several with commas
     folder: str = '.',  # where trackers write that write files

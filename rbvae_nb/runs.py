@@ -6,14 +6,15 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/runs.html.md"""
 
 # %% auto #0
 __all__ = ['PRESETS', 'FORMAT', 'RunSettings', 'choose_size', 'seconds_per_step', 'in_words', 'settings_of', 'go_on',
-           'settings_for', 'steps_done', 'train_folders', 'begin', 'resume', 'encode_images', 'model_of', 'encode',
-           'first_images', 'transfer']
+           'settings_for', 'steps_done', 'train_folders', 'begin', 'resume', 'encode_images', 'model_of',
+           'table_writer', 'encode', 'first_images', 'transfer']
 
 # %% ../nbs/15a_runs.ipynb #33e47eb9
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from .files import load_tensors, write_whole
+from .files import float_type, load_tensors, write_whole
 from .folders import (CachedImages, Listing, check_apart, check_square, files_in, folder_sets, legible,
                               list_images, read_images)
 from .images import ImageSets, to_bytes
@@ -59,7 +60,10 @@ class RunSettings:
         check_square(self.image_size, self.fit)
         if self.image_size not in PRESETS:
             raise ValueError(f'expected images of {" or ".join(map(str, PRESETS))} pixels, got {self.image_size}')
-        if self.steps < 1: raise ValueError(f'expected steps of at least 1, got {self.steps}')
+        if not 1 <= self.steps < 2 ** 63:
+            raise ValueError(f'expected steps of at least 1, below 2^63, got {str(self.steps)[:20]}')
+        if '\0' in self.unlabelled + self.reference: raise ValueError('expected names of folders, got a zero byte')
+        float_type(self.dtype)
         if not 0 <= self.lr < 1: raise ValueError(f'expected a learning rate from 0 to 1, got {self.lr}')
         if 'e' not in METHODS.find(self.method).codes:
             two = sorted(name for name, method in METHODS.all().items() if 'e' in method.codes)
@@ -114,6 +118,7 @@ def settings_of(run: str | Path) -> RunSettings:  # raises OSError or ValueError
     try:
         about = json.loads(path.read_text(encoding='utf-8'))
         if about.pop('format') != FORMAT: raise ValueError('it is of another version of rbvae-nb')
+        if missing := {field.name for field in fields(RunSettings)} - about.keys(): raise KeyError(min(missing))
         return RunSettings(**about)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         said = f'expected the settings of a run in {str(path)!r}, but they cannot be used: {error}'
@@ -259,10 +264,34 @@ def model_of(
     return load(path / 'model.safetensors' if path.is_dir() else path, device=pick_device(device))
 
 # %% ../nbs/15a_runs.ipynb #3f2d8602
+@contextmanager
+def table_writer(
+    path: Path,  # file to write
+    kind: str,  # '.parquet'; anything else is CSV
+) -> Iterator[Callable[[Any], None]]:  # puts the next DataFrame into it; raises ImportError or OSError
+    "A table, written some rows at a time."
+    write_whole(path, b'')  # raises where nothing can be written
+    if kind != '.parquet':
+        def put(frame: Any):
+            frame.to_csv(path, mode='a', header=not path.stat().st_size, index=False, float_format='%.6g')
+        yield put
+        return
+    try: from pyarrow import Table, parquet
+    except ImportError as error:
+        raise ImportError('expected pyarrow; install it: pip install "rbvae-nb[parquet]"') from error
+    with ExitStack() as open_files:
+        def put(frame: Any):
+            rows = Table.from_pandas(frame, preserve_index=False)
+            if not files: files.append(open_files.enter_context(parquet.ParquetWriter(path, rows.schema)))
+            files[0].write_table(rows)
+        files: list[Any] = []
+        yield put
+
+# %% ../nbs/15a_runs.ipynb #7fca5da6
 def encode(
     run: str,  # folder of a run, or a weight file
     folder: str,  # images
-    out: str = 'features.csv',  # table to write
+    out: str = 'features.csv',  # table to write; Parquet if its name ends so
     fit: str = '',  # how images become squares; '': as in the run
     device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
 ):
@@ -270,13 +299,12 @@ def encode(
     model, path, count = model_of(run, device), Path(out), 0
     if path.is_dir(): raise ValueError(f'expected a table to write, got the folder {out!r}')
     skipped: dict[str, str] = {}
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f'{path.name}.{os.getpid()}.part')
     try:
-        for frame in encode_images(model, folder, fit or _fit_of(run), skipped):
-            frame.to_csv(part, mode='a' if count else 'w', header=not count, index=False, float_format='%.6g',
-                         errors='backslashreplace')
-            count += len(frame)
+        with table_writer(part, path.suffix) as put:
+            for frame in encode_images(model, folder, fit or _fit_of(run), skipped):
+                put(frame.assign(file=frame.file.map(legible)))
+                count += len(frame)
         if not count: raise ValueError(f'expected an image in {str(folder)!r}, got none ({len(skipped)} files skipped)')
         os.replace(part, path)
     finally: part.unlink(missing_ok=True)

@@ -284,6 +284,17 @@ def restore_run(run: Run, tensors: dict[str, Tensor], about: dict[str, Any]):
         if here != there.get(key):
             different = difference(here, there.get(key))
             raise ValueError(f'expected a checkpoint of the same {key}; {different}; choose another folder')
+    try: _restore(run, tensors, about)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f'expected a whole checkpoint, but it cannot be used ({" ".join(str(error).split())}); '
+                         'choose another folder') from error
+
+def _restore(run: Run, tensors: dict[str, Tensor], about: dict[str, Any]):
+    "Put a run back; raises errors of many kinds where a checkpoint is damaged."
+    step, history = about['step'], about['history']
+    numbers = [(row['step'], float(row['seconds'])) for row in history]  # in every row
+    if type(step) is not int or not 0 <= step <= run.recipe['steps'] or (step and numbers[-1][0] != step):
+        raise ValueError(f'step {step} of {run.recipe["steps"]}, with {len(numbers)} rows of history')
     run.model.load_state_dict({k.removeprefix('model.'): v for k, v in tensors.items() if k.startswith('model.')})
     for who, optimizer in run.optimizers.items(): _restore_optimizer(optimizer, tensors, f'optimizer.{who}.')
     run.draw.set_state(tensors['random.batches'])
@@ -292,17 +303,22 @@ def restore_run(run: Run, tensors: dict[str, Tensor], about: dict[str, Any]):
     if kind == 'cuda' and 'random.cuda' in tensors: torch.cuda.set_rng_state(tensors['random.cuda'], run.device)
     if kind == 'mps' and 'random.mps' in tensors: torch.mps.set_rng_state(tensors['random.mps'])
     if about.get('scaler'): run.scaler.load_state_dict(about['scaler'])
-    run.step, run.history = about['step'], History(about['history'])
+    run.step, run.history = step, History(history)
 
+
+# %% ../nbs/06_training.ipynb #3bc58470
 def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], prefix: str):
-    "Adam's moments, laid out in memory like the weights they belong to."
-    parameters, state = optimizer.param_groups[0]['params'], dict[int, dict[str, Tensor]]()
+    "Adam's moments, laid out in memory like the weights they belong to; raises KeyError or ValueError."
+    parameters, state = dict(enumerate(optimizer.param_groups[0]['params'])), dict[int, dict[str, Tensor]]()
     for key, value in tensors.items():
         if key.startswith(prefix):
             i, name = key.removeprefix(prefix).split('.')
             like = parameters[int(i)]
-            moment = torch.empty_like(like).copy_(value) if value.shape == like.shape else value
+            moment = torch.empty_like(like).copy_(value) if name != 'step' and value.shape == like.shape else value
             state.setdefault(int(i), {})[name] = moment
+    for n, moments in state.items():  # the fused Adam would read beyond those of another shape
+        shapes = dict(step=(), exp_avg=parameters[n].shape, exp_avg_sq=parameters[n].shape)
+        if {name: value.shape for name, value in moments.items()} != shapes: raise ValueError(f'moments {prefix}{n}')
     optimizer.load_state_dict({'state': state, 'param_groups': optimizer.state_dict()['param_groups']})
 
 def difference(ours, theirs) -> str:

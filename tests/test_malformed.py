@@ -30,12 +30,7 @@ from safetensors.torch import save
 REFUSED = ValueError, TypeError, OSError
 MANY = settings(deadline=None, derandomize=True, max_examples=40)
 DEEP = '[' * 100_000
-
-
-def case(*values, wrong: str = '', **kwargs):
-    """A case, or one that fails today: `wrong` says how."""
-    marks = [pytest.mark.xfail(strict=True, reason=wrong)] if wrong else []
-    return pytest.param(*values, marks=marks, **kwargs)
+case = pytest.param
 
 
 def refusal(call, *arguments) -> str:
@@ -215,13 +210,12 @@ def test_nothing_is_run(kind: str, place, tmp_path, command):
     assert list(tmp_path.iterdir()) == [path]
 
 
-NESTED = 'RecursionError, which load_tensors does not catch'
 DESCRIPTIONS = [
     *('', '{', 'null', '"x"', '[]', '9' * 5000, '1e999', 'NaN', '{"method": "rbvae"}', '{"method": "rbvae"} x', '\0',
       '{"method": "rbvae", "arguments": null}', '{"method": "rbvae", "arguments": [["dim_z", 4]]}',
       '{"method": ["rbvae"], "arguments": {}}', '{"method": "rbvae", "method": "vea", "arguments": {}}',
       '{"method": "os.system", "arguments": {}}', '{"method": "Method", "arguments": {}}'),
-    case(DEEP, wrong=NESTED, id='nested lists'), case('{"a":' * 50_000, wrong=NESTED, id='nested objects'),
+    case(DEEP, id='nested lists'), case('{"a":' * 50_000, id='nested objects'),
 ]
 
 
@@ -236,7 +230,6 @@ def test_other_versions(version: str, place, tmp_path):
     assert 'another version of rbvae-nb' in refusal(load, path)
 
 
-TAKEN = 'taken without a word'
 ARGUMENTS = [
     *(('image_size', value) for value in (0, -1, 33, 2 ** 70, True, '32', None, [32], 32., float('nan'))),
     *(('dim_z', value) for value in (-1, '4', None, [4], {}, 2.5)), ('dim_e', -5), ('dim_e', '2'),
@@ -246,7 +239,7 @@ ARGUMENTS = [
     ('self', 1), ('__class__', 1), ('forward', None),
     ('patch', 0), ('dim_z', 0), ('dim_z', 5), ('dim_z', 10 ** 30), ('dim_z', True), ('dim_e', 0),
     ('channels', [0, 0, 0]), ('channels', [8, 8, 9]),
-    *(case(name, value, wrong=TAKEN) for name, value in (('n_convs', 0), ('n_convs', -1), ('pyramid', '3'),
+    *((name, value) for name, value in (('n_convs', -1), ('pyramid', '3'),
                                                          ('pyramid', None), ('pyramid', -1), ('laplace_scale', '3'),
                                                          ('laplace_scale', -1), ('laplace_scale', float('nan')))),
 ]
@@ -268,7 +261,7 @@ TENSORS = [
     ('empty', lambda tensors: {name: torch.zeros(0) for name in tensors}),
     ('flat', lambda tensors: {name: value.flatten() for name, value in tensors.items()}),
     ('halves', lambda tensors: {name: value[::2].contiguous() for name, value in tensors.items()}),
-    *(case(str(kind), lambda tensors, kind=kind: {name: value.to(kind) for name, value in tensors.items()}, wrong=TAKEN)
+    *(case(str(kind), lambda tensors, kind=kind: {name: value.to(kind) for name, value in tensors.items()})
       for kind in (torch.int64, torch.uint8, torch.bool, torch.complex64)),
 ]
 
@@ -280,7 +273,6 @@ def test_tensors(name: str, change, place, tmp_path):
     refusal(load, written(tmp_path / 'weights', change(tensors), about))
 
 
-@pytest.mark.xfail(strict=True, reason='a table of empty cells, and exit status 0')
 def test_weights_that_are_not_finite(place, tmp_path, command):
     tensors, about = load_tensors(place / 'whole')
     path = written(tmp_path / 'weights', {name: value * torch.nan for name, value in tensors.items()}, about)
@@ -352,13 +344,12 @@ def refused_checkpoint(checkpoint: Path, folder: Path, change):
     assert everything(folder) == before
 
 
-RAW_STATE = 'KeyError, or a raw TypeError, of restore_run or of the loop'
 STATE = [
     *((key, value) for key in ('method', 'arguments', 'recipe', 'sets') for value in (None, 3, 'x', {}, [{'a': 1}])),
-    *(case('step', value, wrong=RAW_STATE) for value in (None, 'x', [], {}, [1])),
-    *(case('step', value, wrong=TAKEN) for value in (10 ** 30, 1e9, 2.5, True, float('nan'))),
-    *(case('history', value, wrong=RAW_STATE) for value in (None, 3, True)),
-    *(case('history', value, wrong=TAKEN) for value in ('x', {}, [], [1], [{}], [{'step': 1}], {'a': 1})),
+    *(('step', value) for value in (None, 'x', [], {}, [1])),
+    *(('step', value) for value in (10 ** 30, 1e9, 2.5, True, float('nan'))),
+    *(('history', value) for value in (None, 3, True)),
+    *(('history', value) for value in ('x', {}, [], [1], [{}], [{'step': 1}], {'a': 1})),
 ]
 
 
@@ -367,24 +358,22 @@ def test_state_of_another_kind(key: str, value, checkpoint, tmp_path):
     refused_checkpoint(checkpoint, tmp_path, lambda tensors, about: (tensors, about | {key: value}))
 
 
-@pytest.mark.parametrize('key', ['method', 'arguments', 'recipe', 'sets',
-                                 *(case(key, wrong='KeyError of restore_run') for key in ('step', 'history'))])
+@pytest.mark.parametrize('key', ['method', 'arguments', 'recipe', 'sets', 'step', 'history'])
 def test_state_that_is_missing(key: str, checkpoint, tmp_path):
     refused_checkpoint(checkpoint, tmp_path, lambda tensors, about: (
         tensors, {name: value for name, value in about.items() if name != key}))
 
 
-UNCHECKED = 'shapes of moments are not compared: the next step of the fused Adam reads and writes beyond them'
 MOMENTS = [
-    *(case(name, value, wrong='RuntimeError or IndexError of torch, in restore_run') for name, value in (
+    *((name, value) for name, value in (
         ('model.e_ref', torch.zeros(0)), ('model.e_ref', torch.zeros(7, 7)), ('model.e_ref', torch.tensor(1.)),
         ('model.e_ref', None), ('model.surprise', torch.zeros(2)), ('random.cpu', torch.zeros(0, dtype=torch.uint8)),
         ('random.cpu', torch.full((5056,), 255, dtype=torch.uint8)), ('optimizer.model.999.exp_avg', torch.zeros(2)),
         ('random.batches', torch.zeros(9, dtype=torch.uint8)))),
-    *(case(name, value, wrong='KeyError, or a raw sentence, of restore_run') for name, value in (
+    *((name, value) for name, value in (
         ('random.cpu', None), ('random.batches', None), ('random.cpu', torch.zeros(5056)),
         ('optimizer.model.x.exp_avg', torch.zeros(2)))),
-    *(case(name, value, wrong=UNCHECKED) for name, value in (
+    *((name, value) for name, value in (
         ('optimizer.model.0.exp_avg', torch.zeros(0)), ('optimizer.model.3.exp_avg_sq', torch.tensor(1.)),
         ('optimizer.model.3.exp_avg_sq', torch.zeros(7, 7)), ('optimizer.model.0.exp_avg_sq', None),
         ('optimizer.model.0.step', torch.zeros(0)), ('optimizer.model.0.step', None),
@@ -410,7 +399,7 @@ def test_truncated_checkpoints(place, checkpoint, share: float):
     assert 'truncated or something else' in refusal(trained, folder)
 
 
-@pytest.mark.parametrize('key', ['recipe', case('step', wrong='KeyError: a traceback instead of a sentence')])
+@pytest.mark.parametrize('key', ['recipe', 'step'])
 def test_the_command_does_not_go_on_from_it(key: str, finished, tmp_path, command):
     """And writes no model."""
     run = Path(shutil.copytree(finished, tmp_path / 'run'))
@@ -425,7 +414,7 @@ def test_the_command_does_not_go_on_from_it(key: str, finished, tmp_path, comman
 # Settings of a run
 
 SETTINGS = dict(format=1, unlabelled='/nowhere/with', reference='/nowhere/without', method='rbvae', image_size=32,
-                fit='crop', steps=9, seed=0, dtype='float32')
+                fit='crop', steps=9, seed=0, dtype='float32', lr=0.)
 
 
 def refused_settings(folder: Path, data: bytes, command) -> str:
@@ -457,9 +446,9 @@ FIELDS = [
     ('image_size', -32), ('fit', ''), ('fit', 'Crop'), ('fit', None), ('steps', 0), ('steps', 1.5), ('steps', None),
     ('steps', float('inf')), ('seed', -1), ('seed', 2 ** 63), ('seed', float('nan')), ('dtype', 32), ('self', 1),
     ('', 1), ('x' * 1000, [[[]]]),
-    *(case('dtype', value, wrong=TAKEN) for value in ('', 'float8', 'float64', 'os.system')),
-    *(case(name, '\0', wrong=TAKEN) for name in ('unlabelled', 'reference')),
-    case('steps', 10 ** 400, wrong='OverflowError in the training, since no number is too large', id='steps-huge'),
+    *(('dtype', value) for value in ('', 'float8', 'float64', 'os.system')),
+    *((name, '\0') for name in ('unlabelled', 'reference')),
+    case('steps', 10 ** 400, id='steps-huge'),
 ]
 
 
@@ -469,8 +458,7 @@ def test_fields_of_the_settings(name: str, value, tmp_path, command):
 
 
 @pytest.mark.parametrize('name', [
-    'format', 'unlabelled', 'reference', *(case(name, wrong='a default is taken, which may be of another run') for name
-                                           in ('method', 'image_size', 'fit', 'steps', 'seed', 'dtype'))])
+    'format', 'unlabelled', 'reference', 'method', 'image_size', 'fit', 'steps', 'seed', 'dtype', 'lr'])
 def test_fields_that_are_missing(name: str, tmp_path, command):
     kept = {key: value for key, value in SETTINGS.items() if key != name}
     assert name in refused_settings(tmp_path, json.dumps(kept).encode(), command)
@@ -497,16 +485,14 @@ def opened(cache: Path):
     return images[0]
 
 
-LATER = 'noticed only where it is used, without a word of the index'
 INDEX = [
     *(('names', value) for value in (None, 3, '', [], {}, 2.5, ['a'])),
     *(('image_size', value) for value in (None, 0, -1, 16, 64, 10 ** 9, 10 ** 30, 2.5, True, '32', [], [32], {},
                                           float('nan'), float('inf'))),
     *(('skipped', value) for value in (None, 3, 'x', 2.5, [1], True)),
-    *(case('digest', value, wrong=LATER) for value in (None, '', 'x', [], 2.5, 'ä' * 20)),
-    case('image_size', -32, wrong=LATER), case('names', [None] * 6, wrong=TAKEN), case('names', 'abcdef', wrong=TAKEN),
-    case('names', [1] * 6, wrong=TAKEN), case('skipped', {'a': 1}, wrong=TAKEN), case('format', 2, wrong=TAKEN),
-    case('format', None, wrong=TAKEN), case('folder', 3, wrong=TAKEN),
+    *(('digest', value) for value in (None, '', 'x', [], 2.5, 'ä' * 20)),
+    ('image_size', -32), ('names', [None] * 6), ('names', 'abcdef'), ('names', [1] * 6), ('skipped', {'a': 1}),
+    ('format', 2), ('format', None), ('folder', 3),
 ]
 
 
@@ -518,8 +504,7 @@ def test_fields_of_an_index(name: str, value, run):
     assert 'delete that folder' in refusal(opened, cache)
 
 
-@pytest.mark.parametrize('name', ['names', 'image_size', 'digest', 'skipped',
-                                  case('folder', wrong='KeyError of the report: a traceback')])
+@pytest.mark.parametrize('name', ['names', 'image_size', 'digest', 'skipped', 'folder'])
 def test_fields_that_an_index_has_not(name: str, run, command):
     path = run / 'cache' / 'unlabelled' / 'index.json'
     path.write_text(json.dumps({key: v for key, v in json.loads(path.read_text()).items() if key != name}))
@@ -538,15 +523,13 @@ def test_an_index_that_is_none(data: bytes, run, command):
 
 
 @pytest.mark.parametrize('name, folder', [
-    ('pixels.u8', False), ('index.json', False), ('pixels.u8', True),
-    case('index.json', True, wrong='the raw sentence of the operating system')])
+    ('pixels.u8', False), ('index.json', False), ('pixels.u8', True), ('index.json', True)])
 def test_files_of_a_cache_that_are_missing_or_folders(name: str, folder: bool, run):
     (run / 'cache' / 'reference' / name).unlink()
     if folder: (run / 'cache' / 'reference' / name).mkdir()
     assert 'delete that folder' in refusal(opened, run / 'cache' / 'reference')
 
 
-@pytest.mark.xfail(strict=True, reason='IndexError: a traceback')
 def test_an_empty_cache(run, command):
     index = json.loads((run / 'cache' / 'reference' / 'index.json').read_text())
     (run / 'cache' / 'reference' / 'index.json').write_text(json.dumps(index | dict(names=[])))
@@ -557,11 +540,10 @@ def test_an_empty_cache(run, command):
 # The history of a training
 
 HISTORY = [
-    *(case(data, wrong='the raw sentence of pandas, KeyError or IndexError') for data in (
-        b'', b'\n\n', b'\xff\xfe\0', b'\0\1\2', b'stop,seconds,x\n1,2,3\n', b'step,secs,x\n1,2,3\n', b'step\n1\n',
-        b'step,seconds\n1,2\n', b'step,seconds,x\n', b'step;seconds;x\n1;2;3\n', b'step,seconds,x\n1,2,3\n1,2,3,4,5\n',
-        b'step,seconds,"x\n1,2,3\n', 'step,seconds,x\n1,2,3\n'.encode('utf-16'))),
-    *(case(data, wrong='drawn without a word') for data in (b'step,seconds,x\na,b,c\n', b'step,seconds,x\n1,2,y\n')),
+    b'', b'\n\n', b'\xff\xfe\0', b'\0\1\2', b'stop,seconds,x\n1,2,3\n', b'step,secs,x\n1,2,3\n', b'step\n1\n',
+    b'step,seconds\n1,2\n', b'step,seconds,x\n', b'step;seconds;x\n1;2;3\n', b'step,seconds,x\n1,2,3\n1,2,3,4,5\n',
+    b'step,seconds,"x\n1,2,3\n', 'step,seconds,x\n1,2,3\n'.encode('utf-16'),
+    b'step,seconds,x\na,b,c\n', b'step,seconds,x\n1,2,y\n',
 ]
 
 
@@ -575,7 +557,7 @@ def test_histories(data: bytes, run):
     assert 'history.csv' in refusal(plotted, run)
 
 
-@pytest.mark.parametrize('folder', [case(False, wrong='without a remedy'), case(True, wrong='without a remedy')])
+@pytest.mark.parametrize('folder', [False, True])
 def test_no_history(folder: bool, run, command):
     (run / 'history.csv').unlink()
     if folder: (run / 'history.csv').mkdir()
@@ -589,13 +571,12 @@ def rows(value, first: str = 'file,x', n: int = 110, names: str = '{:03}.png') -
     return '\n'.join([first, *(f'{names.format(i)},{value(i)}' for i in range(n))])
 
 
-PANDAS = 'the end of pandas\' sentence is a line of its own'
 LABELS = [
     b'', b'\n\n', b'file\n', b'file,x\n', rows(str, '000.png,0'), rows(str, 'File,x'), rows(str, 'name,x'),
     rows(str, names='{:03}.jpg'), rows(str, names='000.png'), rows(str, n=99), rows(str, names='with/{:03}.png'),
     rows(str).replace(',', ';'), rows(str).replace(',', '\t'), rows(str).encode('utf-16'), rows(str) + '\n"a,b',
     rows(lambda i: '\xe9').encode('latin-1'), b'\x89PNG\r\n\x1a\n' + bytes(99), b'PK\3\4' + bytes(99), b'{"file": 3}',
-    case(bytes(range(256)) * 9, wrong=PANDAS), case(rows(str) + '\na,b,c,d', wrong=PANDAS),
+    bytes(range(256)) * 9, rows(str) + '\na,b,c,d',
 ]
 
 
@@ -632,8 +613,6 @@ def test_columns_that_say_nothing(value, seen, tmp_path):
 # Command lines
 
 TRAIN = 'train --unlabelled with --reference without --out new --device cpu'
-USAGE = 'argparse: a usage of several lines, and a sentence that begins "rbvae COMMAND: error:"'
-PATHS = 'the raw sentence of the operating system'
 LINES = [
     'nobody', '--nobody', *(f'{TRAIN} {more}' for more in (
         '--steps -3', '--image-size -32', '--image-size 48', '--seed -1', '--fit Crop', '--method RbVAE',
@@ -656,11 +635,10 @@ LINES = [
     *(f'table --out new {words}' for words in ('--methods x', '--steps 0', '--preset x', '--methods vae:x=1',
                                                '--methods vae:dim_z=', '--device x', '--data x')),
     *(f'bench --out new {words}' for words in ('--parts z', '--repeats 0', '--steps -1', '--threads 0', '--device x')),
-    case('encode whole with --out file/x.csv', wrong=PATHS),
-    case(f'{TRAIN} --steps {"9" * 400}', wrong='OverflowError: a traceback', id='steps-huge'),
-    *(case(line, wrong=USAGE) for line in (
-        'train', 'resume', 'encode', 'transfer', 'report', 'export', 'demo x', f'{TRAIN} --nobody', 'resume run run',
-        f'{TRAIN} --steps 1.5', f'{TRAIN} --seed x', 'table --seeds', 'table --seeds x', 'bench --repeats x')),
+    'encode whole with --out file/x.csv',
+    case(f'{TRAIN} --steps {"9" * 400}', id='steps-huge'),
+    'train', 'resume', 'encode', 'transfer', 'report', 'export', 'demo x', f'{TRAIN} --nobody', 'resume run run',
+    f'{TRAIN} --steps 1.5', f'{TRAIN} --seed x', 'table --seeds', 'table --seeds x', 'bench --repeats x',
 ]
 
 
@@ -674,7 +652,7 @@ def test_command_lines(line: str, finished, place, monkeypatch, command):
 
 @pytest.mark.parametrize('words', [
     [*TRAIN.split(), '--method', 'two\nlines'], ['resume', ''], [*TRAIN.split(), '--unlabelled', ''],
-    case([*TRAIN.split(), '--unlabelled', 'with\0out'], wrong='the raw sentence of pathlib'),
+    [*TRAIN.split(), '--unlabelled', 'with\0out'],
     ['resume', 'zero\0'], ['export', ''], ['export', 'zero\0'],
     ['encode', 'whole', 'zero\0'], ['report', 'run', '--labels', 'zero\0'],
 ], ids=lambda words: repr(words[-1]))
