@@ -181,7 +181,7 @@ def export_onnx(
 
 # %% ../nbs/13a_export.ipynb #77c9ec3b
 def export(
-    weights: str | Path,  # weight file, checkpoint of a training, or the name of a model inside the package
+    weights: str | Path,  # weight file, folder of a run, or the name of a model inside the package
     out: str | Path = 'rbvae-export',  # folder
     onnx: bool = False,  # ONNX files too; needs pip install "rbvae-nb[onnx]"
 ):

@@ -34,7 +34,7 @@ from .synthesis import attribute_transfer
 from .training import Run, has_bfloat16, pick_device, train
 
 # %% ../nbs/15a_runs.ipynb #9d0ff0a3
-PRESETS = {32: 'small', 64: 'medium'}  # image size: preset
+PRESETS = {32: 'small', 48: 'small', 64: 'medium', 96: 'medium'}  # image size: preset
 FORMAT = 1  # of run.json
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RunSettings:
         if not 0 <= self.seed < 2 ** 63: raise ValueError(f'expected a seed from 0 to 2^63 - 1, got {self.seed}')
         check_square(self.image_size, self.fit)
         if self.image_size not in PRESETS:
-            raise ValueError(f'expected images of {" or ".join(map(str, PRESETS))} pixels, got {self.image_size}')
+            raise ValueError(f'expected images of {", ".join(map(str, PRESETS))} pixels, got {self.image_size}')
         if not 1 <= self.steps < 2 ** 63:
             raise ValueError(f'expected steps of at least 1, below 2^63, got {str(self.steps)[:20]}')
         if '\0' in self.unlabelled + self.reference: raise ValueError('expected names of folders, got a zero byte')
@@ -71,7 +71,11 @@ class RunSettings:
 
     def model(self) -> tuple[Method, dict[str, Any]]:
         "A new model, and the arguments for `train`."
-        model, recipe = METHODS.find(self.method).preset(PRESETS[self.image_size], self.seed)
+        method, preset = METHODS.find(self.method), PRESETS[self.image_size]
+        usual = method.preset_arguments(preset)
+        larger = (self.image_size / usual['image_size']) ** 3
+        scales = {key: value * larger for key, value in usual.items() if key.endswith('_scale') and value}
+        model, recipe = method.preset(preset, self.seed, **scales | dict(image_size=self.image_size))
         return model, recipe | dict(steps=self.steps, dtype=self.dtype, lr=self.lr or recipe['lr'])
 
 # %% ../nbs/15a_runs.ipynb #6133601a
@@ -175,7 +179,7 @@ def train_folders(
     reference: Annotated[str, dict(opt=True, required=True)],  # folder: images of the same kind without it
     out: Annotated[str, dict(opt=True, required=True)],  # folder of the run
     method: str = 'srbvae',  # or another with two codes
-    image_size: Annotated[int | None, dict(type=int)] = None,  # 32 or 64 pixels; chosen if not given
+    image_size: Annotated[int | None, dict(type=int)] = None,  # 32, 48, 64 or 96 pixels; chosen if not given
     fit: str = 'crop',  # how images become squares: crop, pad, stretch
     steps: Annotated[int | None, dict(type=int)] = None,  # of the training, instead of the preset's
     lr: Annotated[float | None, dict(type=float)] = None,  # learning rate, instead of the preset's

@@ -442,7 +442,7 @@ def test_any_field_of_the_settings(place, name: str, value):
 
 FIELDS = [
     ('format', 2), ('format', '1'), ('format', None), ('unlabelled', None), ('reference', ['a']), ('method', ''),
-    ('method', 'RbVAE'), ('method', '__class__'), ('image_size', 32.), ('image_size', True), ('image_size', 48),
+    ('method', 'RbVAE'), ('method', '__class__'), ('image_size', 32.), ('image_size', True), ('image_size', 50),
     ('image_size', -32), ('fit', ''), ('fit', 'Crop'), ('fit', None), ('steps', 0), ('steps', 1.5), ('steps', None),
     ('steps', float('inf')), ('seed', -1), ('seed', 2 ** 63), ('seed', float('nan')), ('dtype', 32), ('self', 1),
     ('', 1), ('x' * 1000, [[[]]]),
@@ -615,7 +615,7 @@ def test_columns_that_say_nothing(value, seen, tmp_path):
 TRAIN = 'train --unlabelled with --reference without --out new --device cpu'
 LINES = [
     'nobody', '--nobody', *(f'{TRAIN} {more}' for more in (
-        '--steps -3', '--image-size -32', '--image-size 48', '--seed -1', '--fit Crop', '--method RbVAE',
+        '--steps -3', '--image-size -32', '--image-size 50', '--seed -1', '--fit Crop', '--method RbVAE',
         '--device cuda:99', '--method __class__', '--device meta', '--unlabelled file', '--unlabelled empty',
         '--unlabelled nowhere', '--reference file', '--reference with', '--out with', '--out with/new',
         '--out file/x')),

@@ -199,7 +199,7 @@ def test_the_image_size_follows_from_the_folders(sides: list[int], device: str, 
 
 @pytest.mark.parametrize('change, reason', [
     ({'format': 9}, 'of another version'), ({'steps': '9'}, 'steps as int'), ({'steps': True}, 'as int, got bool'),
-    ({'steps': -1}, 'steps of at least 1'), ({'image_size': 10 ** 9}, '32 or 64 pixels'),
+    ({'steps': -1}, 'steps of at least 1'), ({'image_size': 10 ** 9}, '32, 48, 64, 96 pixels'),
     ({'method': 'os.system'}, 'expected one of the methods'), ({'method': 'vae'}, 'a method with two codes'),
     ({'fit': '../../etc'}, 'expected fit as one of'), ({'surprise': 1}, 'surprise'),
     ({'reference': 1}, 'as str, got int')])
@@ -238,7 +238,7 @@ def test_a_dry_run_writes_nothing(folders, tmp_path, capsys):
 
 @pytest.mark.parametrize('wrong, reason', [
     (['--unlabelled', 'nowhere'], 'expected a folder with images'), (['--steps', '0'], 'steps of at least 1'),
-    (['--method', 'vae'], 'a method with two codes'), (['--image-size', '33'], '32 or 64 pixels'),
+    (['--method', 'vae'], 'a method with two codes'), (['--image-size', '33'], '32, 48, 64, 96 pixels'),
     (['--fit', 'squeeze'], 'expected fit as one of'), (['--device', 'abacus'], 'expected a device'),
     (['--seed', '99999999999999999999'], 'expected a seed'), (['--image-size', '0'], 'at least 1 pixel')])
 def test_a_wrong_call_writes_nothing(wrong: list[str], reason: str, folders, tmp_path, capsys):
@@ -253,6 +253,23 @@ def test_one_folder_is_not_two(folders, tmp_path, capsys):
     same = str(folders[0] / '..' / folders[0].name)
     assert main(['train', '--unlabelled', str(folders[0]), '--reference', same, '--out', str(tmp_path / 'run')]) == 1
     assert 'expected folders apart from each other' in capsys.readouterr().err and not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize('size', [32, 48, 64, 96])
+def test_a_model_of_each_size(size: int, folders):
+    """λ is that of the lessons at 32 and 64 pixels, and grows with the cube of the size between and beyond."""
+    model, recipe = settings(folders, method='srbvae', image_size=size).model()
+    images = torch.zeros(2, 3, size, size, dtype=torch.uint8)
+    assert model.reconstruct(images).shape == images.shape and recipe['steps'] == 24
+    assert model.laplace_scale == pytest.approx(20 * (size / 32) ** 3)
+    assert model.pretraining_scale == pytest.approx(1.2 * (size / 32) ** 3)
+    losses, _ = model.losses(*torch.rand(2, 4, 3, size, size).mul(2).sub(1), .9)
+    assert all(loss.isfinite() for loss in losses.values())
+
+
+def test_a_run_exports_its_model(trained, tmp_path):
+    assert main(['export', str(trained), '--out', str(tmp_path)]) == 0
+    assert load(tmp_path / 'rbvae-decoder.safetensors', tmp_path / 'rbvae-encoder.safetensors').name == 'rbvae'
 
 
 def test_settings_survive_the_file(folders, tmp_path):
