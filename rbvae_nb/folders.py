@@ -86,7 +86,7 @@ def _pixels(image: Image.Image) -> np.ndarray:  # (height, width, 3) uint8; rais
     if image.has_transparency_data:
         image = image.convert('RGBA')
         image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)
-    return np.asarray(image.convert('RGB'))
+    return np.asarray(image if image.mode == 'RGB' else image.convert('RGB'))
 
 # %% ../nbs/15_folders.ipynb #8e438252
 def stretch(pixels: np.ndarray, height: int, width: int | None = None) -> np.ndarray:  # width: None is a square
@@ -125,7 +125,8 @@ def read_image(
     check_square(image_size, fit)
     with _in_words(), _opened(path) as image:
         image.draft(None, (2 * image_size, 2 * image_size))  # a large JPEG is decoded at a half, quarter or eighth
-        square = FITS[fit](_pixels(ImageOps.exif_transpose(image)), image_size)
+        ImageOps.exif_transpose(image, in_place=True)
+        square = FITS[fit](_pixels(image), image_size)
     return torch.from_numpy(square).permute(2, 0, 1).contiguous()
 
 # %% ../nbs/15_folders.ipynb #3f9ca7d6
