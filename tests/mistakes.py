@@ -17,6 +17,8 @@ WATCH = {
     'quality': ['quality'],
     'synthesis': ['synthesis'],
     'sweep': ['sweep'],
+    'machines': ['machines'],
+    'report': ['report'],
 }
 MISTAKES = {
     'methods': [
@@ -303,6 +305,35 @@ MISTAKES = {
         ('validation_score(fit_codes, fit)', 'validation_score(test_codes, test)'),
         ("idxmax().split('=')", "idxmin().split('=')"),
         ("rows.measure == 'validation'", "rows.measure == 'linear'"),
+    ],
+    'machines': [
+        ('self.accelerator.process_index * self.each', '0'),  # all processes the same shares
+        ("self.step, number])", "self.step, 0])"),  # all shares alike
+        ("self.step, number])", "self.step, self.accelerator.process_index])"),
+        ('manual_seed(int(of_noise))', 'seed()'),
+        ('self.draw.manual_seed(int(of_batch))', 'self.draw'),
+        ('torch.stack(tensors).mean(0)', 'torch.stack(tensors).sum(0)'),
+        ('torch.stack(tensors).mean(0)', 'tensors[-1]'),
+        (".mean(0), 'mean')", ".mean(0), 'sum')"),
+        ('for of in terms]', 'for of in terms[-1:]]'),
+        ("self.recipe.get('clip')", 'None'),
+        ('accelerator.log(row, step=step)', 'accelerator.log(row)'),
+    ],
+    'report': [
+        ('x[first], of_set[first], x[second]) == of_set[second]',
+         'x[first], of_set[first], x[first]) == of_set[first]'),
+        ('np.repeat(list(seen.some), n)', 'np.tile(list(seen.some), n)'),
+        ('.permutation(2 * n)', '.permutation(n)'),
+        ("torch.cat([of[code] for of in codes])", "torch.cat([of['z'] for of in codes])"),
+        ('np.ptp(x, axis=1)', 'np.ptp(x, axis=2)'),
+        ('grey.std((1, 2)).clip', 'grey.var((1, 2)).clip'),
+        ('ranks.sum() - len(a) * (len(a) + 1) / 2', 'ranks.sum() - len(a) * len(a) / 2'),
+        ('(x.mean(0) - x)', '(x.mean() - x)'),
+        ('regress(x[first], values[first][:, None].astype(float), x[second])',
+         'regress(x[second], values[second][:, None].astype(float), x[second])'),
+        ('np.median(values[first])', 'np.median(values) + 1'),
+        ("codes[code].numpy()[known]", "codes['e'].numpy()[known]"),
+        ('not use >= .05', 'not use >= .9'),
     ],
 }
 # Module and mistake: why no test of WATCH fails. Each is expected to go unnoticed.

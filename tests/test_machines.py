@@ -111,6 +111,16 @@ def test_rows_are_means_over_shares():
     assert len(found) == 2 and rows[-1]['reconstruction_u'] == pytest.approx(sum(found) / 2) != pytest.approx(found[1])
 
 
+def test_gradients_are_clipped(monkeypatch):
+    """By the recipe, after the mean is taken."""
+    from rbvae_nb import machines
+    given, take_steps = [], machines.take_steps
+    monkeypatch.setattr(machines, 'take_steps', lambda *args: (given.append(args[-1]), take_steps(*args)))
+    train(RbVAE.preset('small', 0)[0], sets(), steps=1, batch_size=2, clip=3., progress=False,
+          accelerator=accelerator())
+    assert given == [3.]
+
+
 def test_rows_go_to_trackers():
     """As accelerate hands them on."""
     from accelerate.tracking import GeneralTracker, on_main_process
