@@ -178,7 +178,8 @@ class Tells:
 
     def encode(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
         known = torch.tensor([[image.numpy().tobytes() in self.reference] for image in images]).float()
-        return {'e': known, 'z': torch.randn(len(images), 60, generator=torch.Generator().manual_seed(len(images)))}
+        draw = torch.Generator().manual_seed(int(images.sum()))
+        return {'e': known, 'z': torch.randn(len(images), 60, generator=draw)}
 
 
 def test_which_set_an_image_is_of(run):
