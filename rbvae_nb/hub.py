@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from . import __version__
 from .files import write_whole
 from .methods import Method, load
-from .quality import use_of_code
-from .report import left_unexplained, open_run, sets_told_apart, warnings_of
+from .report import numbers_of, open_run, warnings_of
 
 # %% ../nbs/15d_hub.ipynb #6eb1bef6
 FORMAT = 1  # of config.json
@@ -31,11 +29,11 @@ def of_run(
     "What others should know of a run: its settings without the paths of this machine, its sets, its numbers."
     seen = open_run(run)
     settings = {key: value for key, value in asdict(seen.settings).items() if key not in seen.sets}
-    numbers = {f'use of {code}': use_of_code(seen.model, seen.some['unlabelled'], code) for code in ('e', 'z')}
-    numbers |= {f'sets told apart by {code}': share for code, share in sets_told_apart(seen).items()}
-    numbers['left unexplained'] = left_unexplained(seen.model, seen.some['unlabelled'])
+    recipe, numbers = seen.settings.model()[1], numbers_of(seen)
+    settings |= {key: recipe[key] for key in ('lr', 'batch_size')}
     return dict(settings=settings, images={name: len(images) for name, images in seen.sets.items()},
-                numbers={name: round(value, 3) for name, value in numbers.items()}, warnings=list(warnings_of(seen)))
+                numbers={name: round(value, 3) for name, value in numbers.items()},
+                warnings=list(warnings_of(seen, numbers)))
 
 # %% ../nbs/15d_hub.ipynb #d3e4e6f9
 CARD = '''# {title}, {size} pixels
@@ -45,12 +43,14 @@ unlabelled set has, and **z**, everything else. Made with [rbvae-nb](https://git
 
 ```python
 from rbvae_nb.hub import HubModel
-model = HubModel.from_pretrained('this repository').model
+model = HubModel.from_pretrained('USER/NAME').model  # or the folder
 codes = model.encode(images)  # (N, 3, {size}, {size}), bytes or float in [-1, 1]
 images = model.decode(**codes)
 ```
 '''
 
+
+# %% ../nbs/15d_hub.ipynb #8d37e650
 def card_text(model: Method, run: dict[str, Any]) -> str:
     "The card of a model, and of its run if it is known."
     text = CARD.format(title=model.title, size=model.image_size, version=__version__)
@@ -64,13 +64,19 @@ def card_text(model: Method, run: dict[str, Any]) -> str:
 
 {listed('numbers')}
 
-*Use*: how much an image changes when a code is exchanged, of what two images differ by. *Sets told apart*: share of new
-images of which a linear classifier of a code says rightly which set they are of (.5 by chance; **z** should not know).
+*Use*: how much an image changes when a code is exchanged, of what two images differ by. *Sets told apart*: share of
+images of which a linear classifier of a code says rightly which set they are of, of images that it has not seen and the
+model has (.5 by chance; **z** should not know).
 *Left unexplained*: mean error of reconstructions, over that of the mean image.
+
+## Images of each set
+
+{listed('images')}
+
+They were made squares as `fit` says: the middle (crop), padded with black (pad), or stretched.
 
 ## The training
 
-{listed('images')}
 {listed('settings')}
 '''
 
@@ -133,7 +139,10 @@ def share_run(
 ) -> str | None:  # the address of the upload; raises OSError or ValueError
     "Write what others need to use a model, and upload it if asked."
     if Path(out).exists(): raise ValueError(f'expected a new folder, but {str(out)!r} is there')
-    model = HubModel(load(run), of_run(run))
-    try: return model.save_pretrained(out, push_to_hub=bool(to), repo_id=to or None)
-    except (HfHubHTTPError, HFValidationError, EntryNotFoundError, LocalEntryNotFoundError) as error:
-        raise OSError(f'expected to upload to {to!r}, but: {error}; the folder {str(out)!r} is complete') from error
+    about = of_run(run)
+    HubModel(load(run), about).save_pretrained(out)
+    if not to: return None
+    try: return HubModel(load(run), about).push_to_hub(to)
+    except Exception as error:  # of any kind: several libraries are beneath
+        raise OSError(f'expected to upload to {to!r}, but: {error}; the folder {str(out)!r} is complete, and '
+                      f'`hf upload {to} {out}` uploads it') from error

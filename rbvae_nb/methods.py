@@ -268,7 +268,7 @@ def _checked(method: type[Method], arguments: dict[str, Any], state: dict[str, T
         if value.shape != own[name].shape:
             raise ValueError(f'{name} is {tuple(value.shape)}, and not {tuple(own[name].shape)}')
         if not (state[name].is_floating_point() and value.isfinite().all()):
-            raise ValueError(f'{name} has other numbers than finite ones with a point')
+            raise ValueError(f'{name} has other than finite floating-point numbers')
     return full
 
 NUMBERS: dict[Any, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (int, float)}  # by annotation

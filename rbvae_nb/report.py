@@ -6,7 +6,8 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/report.html.md"""
 
 # %% auto #0
 __all__ = ['STYLE', 'simple_numbers', 'more_often', 'Reported', 'history_of', 'open_run', 'sets_told_apart', 'left_unexplained',
-           'warnings_of', 'labels_of', 'what_codes_know', 'picture', 'sections', 'live_explorer', 'report']
+           'numbers_of', 'warnings_of', 'labels_of', 'what_codes_know', 'picture', 'sections', 'live_explorer',
+           'report']
 
 # %% ../nbs/15b_report.ipynb #fa217682
 import base64
@@ -78,8 +79,9 @@ def open_run(run: str | Path, device: str = 'auto') -> Reported:  # raises OSErr
 # %% ../nbs/15b_report.ipynb #309ded59
 def sets_told_apart(seen: Reported) -> dict[str, float]:  # code: share of right answers, .5 is chance; too few: nothing
     "How well a linear classifier tells from either code which set an image is of; a half fits, the other is judged."
-    n = min(map(len, seen.some.values()))
-    codes = [seen.model.encode(images[:n]) for images in seen.some.values()]
+    n, codes = min(map(len, seen.some.values())), []
+    for images in seen.some.values():
+        codes.append(seen.model.encode(images[np.linspace(0, len(images) - 1, n).astype(int)]))
     if n <= max(30, *(values.shape[1] for values in codes[0].values())): return {}
     first, second = np.array_split(np.random.default_rng(0).permutation(2 * n), 2)
     of_set, found = np.repeat(list(seen.some), n), {}
@@ -95,23 +97,33 @@ def left_unexplained(model: Method, images: Tensor) -> float:  # (N, 3, H, H); 0
 
 
 # %% ../nbs/15b_report.ipynb #9e5982be
-def warnings_of(seen: Reported) -> Iterator[str]:
+def numbers_of(seen: Reported) -> dict[str, float]:
+    "What is measured of a run: use of either code, how well either tells the sets apart, what is left unexplained."
+    unlabelled = seen.some['unlabelled']
+    numbers = {f'use of {code}': use_of_code(seen.model, unlabelled, code) for code in ('e', 'z')}
+    numbers |= {f'sets told apart by {code}': share for code, share in sets_told_apart(seen).items()}
+    return numbers | {'left unexplained': left_unexplained(seen.model, unlabelled)}
+
+def warnings_of(seen: Reported, numbers: dict[str, float]) -> Iterator[str]:
     "What a reader should know before anything else."
     for code, other in (('e', 'z'), ('z', 'e')):
-        use = use_of_code(seen.model, seen.some['unlabelled'], code)
+        use = numbers[f'use of {code}']
         if not use >= .05:  # or NaN, where it draws one image for all
             yield (f'The generator ignores {code} (exchanging it changes {use:.0%} of what images differ by): '
                    f'{other} carries everything, and the codes are not disentangled.')
-    if (share := left_unexplained(seen.model, seen.some['unlabelled'])) > .8:
+    if (share := numbers['left unexplained']) > .8:
         yield (f'Reconstructions are hardly better than one mean image: {share:.0%} of what images differ by is left. '
                'It may need more steps.')
     first, second = (simple_numbers(images) for images in seen.some.values())
-    if min(map(len, seen.some.values())) < 30:
+    n = min(map(len, seen.some.values()))
+    if n < 30:
         yield 'Fewer than 30 images in a set: too few to compare the sets.'
         first = {}
-    elif (share := sets_told_apart(seen).get('z', .5)) > .75:
-        yield (f'z alone tells which set an image is of ({share:.0%} of new images right, 50% by chance): what '
-               'differs between the sets is not in e alone.')
+    if 'sets told apart by z' not in numbers:
+        yield f'{n} images in a set: too few to ask whether z tells the sets apart.'
+    elif (share := numbers['sets told apart by z']) > max(.6, .5 + 1.5 / n ** .5):  # three standard errors of n coins
+        yield (f'z alone tells which set an image is of (rightly for {share:.0%} of them, 50% by chance): what differs '
+               'between the sets is not in e alone.')
     for name, values in first.items():
         if abs((share := more_often(values, second[name])) - .5) > .4:
             more = 'more' if share > .5 else 'less'
@@ -200,8 +212,8 @@ def picture(drawn: Any, told: str) -> str:
 
 def sections(seen: Reported, labels: str | Path | None = None) -> Iterator[tuple[str, str]]:
     "Headings, and HTML below them."
-    model, (unlabelled, reference) = seen.model, seen.some.values()
-    warned = [f'<p class="warning">{html.escape(warning)}</p>' for warning in warnings_of(seen)]
+    model, (unlabelled, reference), numbers = seen.model, seen.some.values(), numbers_of(seen)
+    warned = [f'<p class="warning">{html.escape(warning)}</p>' for warning in warnings_of(seen, numbers)]
     yield 'Before you believe it', ''.join(warned) or '<p class="fine">Nothing that this page checks is wrong.</p>'
     yield 'The two sets', ''.join(
         f'<p>{len(images)} {name} images, from <code>{html.escape(images.about["folder"])}</code>.'
@@ -213,9 +225,7 @@ def sections(seen: Reported, labels: str | Path | None = None) -> Iterator[tuple
     yield 'Styles carried over', ('<p>Each row keeps the z of the image at its left, each column has the e of the '
                                   'image above. Disentangled, a column has one style and a row one content.</p>'
                                   + picture(grid, 'a grid of images with exchanged codes'))
-    uses = {code: use_of_code(model, unlabelled, code) for code in ('e', 'z')}
-    yield 'Use of the codes', ('<p>How much an image changes when a code comes from another image, of what two images '
-                               f'differ by: e {uses["e"]:.2f}, z {uses["z"]:.2f}.</p>' + _apart(seen))
+    yield 'Use of the codes', _in_sentences(numbers)
     yield 'Move the codes', live_explorer(seen)
     if labels: yield 'What the codes know', what_codes_know(seen, labels).to_html(float_format='{:.3f}'.format)
     yield 'The training', (f'<p>{METHODS.find(seen.settings.method).title}, {seen.settings.steps} steps, '
@@ -234,12 +244,15 @@ def live_explorer(seen: Reported) -> str:
         explorer = Explorer([seen.model], Setting(images, labels))
         return inline_live(write_explorer(Path(folder) / 'live', explorer))
 
-def _apart(seen: Reported) -> str:
-    "Which set an image is of, from either code."
-    if not (apart := sets_told_apart(seen)): return ''
-    return ('<p>Which set an image is of, a linear classifier reads rightly from e in '
-            f'{apart["e"]:.0%} of images that it has not seen, from z in {apart["z"]:.0%} (by chance 50%). '
-            'Disentangled, z does not know.</p>')
+def _in_sentences(numbers: dict[str, float]) -> str:
+    "How much either code is used, and how well it tells the sets apart."
+    text = ('<p>How much an image changes when a code comes from another image, of what two images differ by: '
+            f'e {numbers["use of e"]:.2f}, z {numbers["use of z"]:.2f}.</p>')
+    if 'sets told apart by z' not in numbers: return text
+    e, z = (numbers[f'sets told apart by {code}'] for code in ('e', 'z'))
+    return text + ('<p>Which set an image is of, a linear classifier reads rightly from e in '
+                   f'{e:.0%} of images that it has not seen (the model has), from z in {z:.0%} (by chance 50%). '
+                   'Disentangled, z does not know.</p>')
 
 def _skipped(images: CachedImages) -> str:
     "Which files were skipped, and why."

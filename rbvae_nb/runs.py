@@ -28,7 +28,7 @@ from .files import float_type, load_tensors, write_whole
 from .folders import (CachedImages, Listing, check_apart, check_square, files_in, folder_sets, legible,
                               list_images, read_images)
 from .images import ImageSets, to_bytes
-from .machines import launched, only_first_speaks, precision_of
+from .machines import launched, only_first_speaks, precision_of, tracked
 from .methods import METHODS, Method, load
 from .synthesis import attribute_transfer
 from .training import Run, has_bfloat16, pick_device, train
@@ -122,7 +122,8 @@ def settings_of(run: str | Path) -> RunSettings:  # raises OSError or ValueError
     try:
         about = json.loads(path.read_text(encoding='utf-8'))
         if about.pop('format') != FORMAT: raise ValueError('it is of another version of rbvae-nb')
-        if missing := {field.name for field in fields(RunSettings)} - about.keys(): raise KeyError(min(missing))
+        missing = {field.name for field in fields(RunSettings)} - about.keys() - {'lr'}
+        if missing: raise KeyError(min(missing))
         return RunSettings(**about)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         said = f'expected the settings of a run in {str(path)!r}, but they cannot be used: {error}'
@@ -143,8 +144,9 @@ def go_on(
         folders = settings.unlabelled, settings.reference
         sets = folder_sets(*folders, run / 'cache', settings.image_size, settings.fit, progress)
     model, recipe = settings.model()
-    history = train(model, sets, **recipe, device=device, out=run, samples=sets.first(12), progress=progress,
-                    checkpoint_every=checkpoint_every, accelerator=accelerator)
+    with tracked(accelerator, asdict(settings)):
+        history = train(model, sets, **recipe, device=device, out=run, samples=sets.first(12), progress=progress,
+                        checkpoint_every=checkpoint_every, accelerator=accelerator)
     if accelerator is None or accelerator.is_main_process:
         write_whole(run / 'history.csv', history.frame().to_csv().encode())
         model.save(run / 'model.safetensors')
@@ -171,7 +173,9 @@ def settings_for(
 def steps_done(run: str | Path) -> int:  # raises ValueError where there is a damaged checkpoint
     "The step at which a training would go on."
     path = Path(run) / 'checkpoint.safetensors'
-    return load_tensors(path)[1]['step'] if path.is_file() else 0
+    about = load_tensors(path)[1] if path.is_file() else dict(step=0)
+    if isinstance(about, dict) and type(about.get('step')) is int: return about['step']
+    raise ValueError(f'expected the checkpoint of a training in {str(path)!r}, got another file; choose another folder')
 
 # %% ../nbs/15a_runs.ipynb #2d5c4082
 def train_folders(
@@ -184,8 +188,8 @@ def train_folders(
     steps: Annotated[int | None, dict(type=int)] = None,  # of the training, instead of the preset's
     lr: Annotated[float | None, dict(type=float)] = None,  # learning rate, instead of the preset's
     seed: int = 0,  # of initial weights and training
-    device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'; `accelerate launch` decides it otherwise
-    log_with: str = '',  # where accelerate also sends the rows of the history: tensorboard, wandb, ...
+    device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'; `accelerate launch` overrides it
+    log_with: str = '',  # with `accelerate launch`: where rows of the history go as well (tensorboard, wandb, ...)
     dry_run: bool = False,  # say what would be done, and write nothing
 ):
     "Train a model of two folders; the same call goes on where an earlier one was stopped."
@@ -202,8 +206,8 @@ def train_folders(
         settings, why = settings_for(listings, there, chosen, dtype, method=method, image_size=image_size, fit=fit,
                                      steps=steps, lr=lr, seed=seed)
         if there: begin(out, settings)  # refuses before anything is timed
-        left = settings.steps - steps_done(out)
-        expected = in_words(left * seconds_per_step(settings, chosen))
+        left, shares = settings.steps - steps_done(out), together.gradient_accumulation_steps if together else 1
+        expected = in_words(left * shares * seconds_per_step(settings, chosen))
         print(f'{METHODS.find(method).title} at {settings.image_size} pixels ({why}), {left} of {settings.steps} steps '
               f'on {chosen}: about {expected}')
         if dry_run: return
@@ -305,7 +309,7 @@ def encode(
     skipped: dict[str, str] = {}
     part = path.with_name(f'{path.name}.{os.getpid()}.part')
     try:
-        with table_writer(part, path.suffix) as put:
+        with table_writer(part, path.suffix.lower()) as put:
             for frame in encode_images(model, folder, fit or _fit_of(run), skipped):
                 put(frame.assign(file=frame.file.map(legible)))
                 count += len(frame)
@@ -317,8 +321,10 @@ def encode(
     if len(skipped) > 10: print(f'  and {len(skipped) - 10} more')
 
 def _fit_of(run: str | Path) -> str:
-    "How the images of a run became squares; of a weight file nothing is known."
-    return settings_of(run).fit if (Path(run) / 'run.json').is_file() else 'crop'
+    "How the images of a run became squares, or of one that was shared; of a weight file nothing is known."
+    if (Path(run) / 'run.json').is_file(): return settings_of(run).fit
+    try: return json.loads((Path(run) / 'config.json').read_text(encoding='utf-8'))['run']['settings']['fit']
+    except (OSError, KeyError, RecursionError, TypeError, ValueError): return 'crop'
 
 # %% ../nbs/15a_runs.ipynb #4e9c8854
 def first_images(

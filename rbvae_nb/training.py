@@ -254,6 +254,10 @@ class Run:
             return move(self.model, self.optimizers, x_u, x_r, elapsed, precision, self.scaler, self.recipe.get('clip'))
         return self.graph(step, batch, self.model.phase(elapsed)) if self.graph else step(*batch)
 
+    def agreed(self, flag: bool) -> bool:
+        "What all processes of a run say together; here is one."
+        return flag
+
     def precision(self) -> AbstractContextManager:
         "What surrounds the losses."
         half = self.dtype != torch.float32
@@ -457,7 +461,7 @@ def _loop(run: Run, saving: Saving, log_every: int, progress: bool, callback: Ca
     run.model.train()
     with bar, _deferred_interrupt() as interrupted:
         while run.step < steps:
-            terms, stop = run.advance(), interrupted()
+            terms, stop = run.advance(), run.agreed(interrupted())
             bar.update()
             last = stop or run.step == steps
             logged = last or saving.due(run.step) or run.step % log_every == 0

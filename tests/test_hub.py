@@ -98,7 +98,7 @@ def test_what_is_uploaded(run, tmp_path, monkeypatch, capsys):
     assert main(['share', str(run), '--out', str(tmp_path / 'a'), '--to', 'somebody/model']) == 0
     assert sent == {'somebody/model': ['README.md', 'config.json', 'model.safetensors']}
     assert 'https://huggingface.co/somebody/model' in capsys.readouterr().out
-    def refuse(self, **kwargs): raise HFValidationError('no such\nname')
+    def refuse(self, **kwargs): raise HFValidationError('no such\nname')  # as any other of its errors
     monkeypatch.setattr(HfApi, 'upload_folder', refuse)
     assert main(['share', str(run), '--out', str(tmp_path / 'b'), '--to', 'somebody/model']) == 1
     said = capsys.readouterr().err
@@ -106,10 +106,30 @@ def test_what_is_uploaded(run, tmp_path, monkeypatch, capsys):
     assert load(tmp_path / 'b')
 
 
+def test_squares_are_made_as_in_the_run(run, folder, tmp_path):
+    """Also by those who have only the folder."""
+    about = json.loads((folder / 'config.json').read_text())
+    about['run']['settings']['fit'] = 'pad'
+    (folder / 'config.json').write_text(json.dumps(about))
+    (tmp_path / 'wide').mkdir()
+    cv2.imwrite(str(tmp_path / 'wide' / 'a.png'), np.random.default_rng(0).integers(0, 256, (32, 80, 3)))
+    words = str(folder), str(tmp_path / 'wide'), '--out'
+    assert main(['encode', *words, str(tmp_path / 'as it was.csv')]) == 0
+    for fit in ('pad', 'crop'): assert main(['encode', *words, str(tmp_path / f'{fit}.csv'), '--fit', fit]) == 0
+    as_it_was, pad, crop = ((tmp_path / f'{name}.csv').read_text() for name in ('as it was', 'pad', 'crop'))
+    assert as_it_was == pad != crop
+
+
+def test_a_run_that_is_not_finished(run, tmp_path, capsys):
+    begin(tmp_path / 'run', RunSettings(str(run.parent / 'with'), str(run.parent / 'without'), method='rbvae'))
+    assert main(['share', str(tmp_path / 'run'), '--out', str(tmp_path / 'shared')]) == 1
+    assert 'rbvae resume' in capsys.readouterr().err and not (tmp_path / 'shared').exists()
+
+
 def test_features_as_parquet(run, tmp_path):
     """The same table as the CSV."""
     folder = str(run.parent / 'with')
-    for name in ('f.csv', 'f.parquet'): assert main(['encode', str(run), folder, '--out', str(tmp_path / name)]) == 0
-    ours, theirs = pd.read_csv(tmp_path / 'f.csv'), pd.read_parquet(tmp_path / 'f.parquet')
+    for name in ('f.csv', 'f.PARQUET'): assert main(['encode', str(run), folder, '--out', str(tmp_path / name)]) == 0
+    ours, theirs = pd.read_csv(tmp_path / 'f.csv'), pd.read_parquet(tmp_path / 'f.PARQUET')
     pd.testing.assert_frame_equal(ours, theirs, check_dtype=False, rtol=1e-4)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['f.csv', 'f.parquet']
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['f.PARQUET', 'f.csv']

@@ -11,7 +11,7 @@ import torch
 from rbvae_nb import methods
 from rbvae_nb.files import load_tensors
 from rbvae_nb.images import ImageSets
-from rbvae_nb.machines import SharedRun, launched
+from rbvae_nb.machines import SharedRun, launched, tracked
 from rbvae_nb.rbvae import RbVAE
 from rbvae_nb.srbvae import SRbVAE
 from rbvae_nb.training import player_gradients, train
@@ -128,16 +128,73 @@ def test_rows_go_to_trackers():
         name, requires_logging_directory = 'kept', False
         def __init__(self):
             super().__init__()
-            self.rows = self.tracker = []
+            self.rows = []
+        @property
+        def tracker(self): return self.rows
         @on_main_process
-        def store_init_configuration(self, values): pass
+        def store_init_configuration(self, values): self.about = values
         @on_main_process
         def log(self, values, step, **kwargs): self.rows.append((step, values))
+        @on_main_process
+        def finish(self): self.finished = True
     kept = Kept()
     together = accelerator(log_with=kept)
-    together.init_trackers('test')
-    train(RbVAE.preset('small', 0)[0], sets(), steps=4, batch_size=2, log_every=2, progress=False, accelerator=together)
+    with pytest.raises(RuntimeError, match='broken'), tracked(together, dict(steps=4)):
+        train(RbVAE.preset('small', 0)[0], sets(), steps=4, batch_size=2, log_every=2, progress=False,
+              accelerator=together)
+        raise RuntimeError('broken')
     assert [step for step, _ in kept.rows] == [2, 4] and 'kl_z_u' in kept.rows[0][1]
+    assert kept.about == dict(steps=4) and kept.finished
+
+
+def test_memory_does_not_grow_with_the_shares():
+    """Nothing of the graphs of a share is kept."""
+    made = one_step(SRbVAE.preset('small', 0, pretraining=0., ramp=0.)[0], 2)
+    assert all(p.grad is None or p.grad.grad_fn is None for p in made.parameters())
+    rows = []
+    share = SharedRun.share
+    def noted(self, *args):
+        rows.append(share(self, *args)[1])
+        return share(self, *args)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedRun, 'share', noted)
+        one_step(SRbVAE.preset('small', 0, pretraining=0., ramp=0.)[0], 2)
+    assert rows and not any(value.requires_grad for row in rows for value in row.values())
+
+
+def test_ctrl_c_in_one_process_stops_all(tmp_path):
+    """After the same step, with a checkpoint."""
+    stopping = PROGRAM.replace('steps=1', 'steps=40').replace('progress=False', 'progress=False, log_every=1').replace(
+        'for name in', """
+import os, signal
+from rbvae_nb.training import Run
+advance = Run.advance
+def interrupted(self):
+    if self.step == 3 and accelerator.process_index == 1: os.kill(os.getpid(), signal.SIGINT)
+    return advance(self)
+Run.advance = interrupted
+for name in""")
+    (tmp_path / 'program.py').write_text(stopping)
+    command = [sys.executable, '-m', 'torch.distributed.run', '--nproc_per_node', '2', tmp_path / 'program.py', '1']
+    done = subprocess.run([*map(str, command), str(tmp_path / 'out')], env=os.environ | dict(ACCELERATE_USE_CPU='1'),
+                          capture_output=True, text=True)
+    assert done.returncode and done.stderr.count('KeyboardInterrupt') >= 2
+    assert load_tensors(tmp_path / 'out' / 'rbvae' / 'checkpoint.safetensors')[1]['step'] == 4
+
+
+def test_all_begin_with_the_weights_of_the_first(tmp_path):
+    """Though each process has made a model of its own."""
+    other = PROGRAM.replace("preset('small', 0,", "preset('small', accelerator.process_index,")
+    for name, program in dict(own=other, same=PROGRAM).items():
+        (tmp_path / f'{name}.py').write_text(program)
+        launch(tmp_path / f'{name}.py', 1, tmp_path / name)
+    own, same = (load_tensors(tmp_path / name / 'rbvae' / 'checkpoint.safetensors')[0] for name in ('own', 'same'))
+    assert all(value.equal(same[name]) for name, value in own.items() if name.startswith('model.'))
+
+
+def test_running_averages_are_refused():
+    from rbvae_nb.baselines import Mathieu
+    with pytest.raises(ValueError, match='without running averages'): one_step(Mathieu.preset('small', 0)[0], 1)
 
 
 @pytest.mark.parametrize('changes, said', [
@@ -153,9 +210,10 @@ def test_an_ordinary_process_has_no_accelerator(monkeypatch):
     """Unless somebody launched it, or asks for a tracker that is there."""
     for name in ('LOCAL_RANK', 'ACCELERATE_MIXED_PRECISION'): monkeypatch.delenv(name, raising=False)
     assert launched() is None
-    with pytest.raises(ValueError, match='no-such-tracker'): launched('no-such-tracker')
+    with pytest.raises(ValueError, match='accelerate launch'): launched('tensorboard')
     monkeypatch.setenv('ACCELERATE_MIXED_PRECISION', 'no')
     assert launched().num_processes == 1
+    with pytest.raises(ValueError, match='no-such-tracker'): launched('no-such-tracker')
 
 
 def test_the_command_on_two_processes(tmp_path):
@@ -171,24 +229,27 @@ def test_the_command_on_two_processes(tmp_path):
     about = load_tensors(tmp_path / 'run' / 'checkpoint.safetensors')[1]
     assert about['recipe']['shares'] == 2 and about['step'] == 2
     assert {path.name for path in (tmp_path / 'run').iterdir()} >= {'model.safetensors', 'history.csv', 'run.json'}
+    program = [str(Path(sys.executable).with_name('rbvae')), *command[2:-1], '1']
+    program[program.index('--out') + 1] = tmp_path / 'launched'
+    start('-m', 'accelerate.commands.launch', '--cpu', '--no_python', *program)
+    assert load_tensors(tmp_path / 'launched' / 'checkpoint.safetensors')[1]['recipe']['shares'] == 1
     alone = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True)
     assert alone.returncode == 1 and 'shares: here None, there 2' in alone.stderr
 
 
 def test_a_table_on_a_cluster(tmp_path, monkeypatch):
-    """Workers of dask's train what this process would, to the bit."""
+    """A worker of another process trains what this one would, to the bit; here nothing is trained."""
     distributed = pytest.importorskip('distributed')
     from joblib import parallel_config
     from rbvae_nb import sweep
-    configs = [sweep.run_config('rbvae', seed) for seed in (0, 1)]
-    def weights(folder: Path) -> list:
-        return [load_tensors(sweep.Sweep(folder).folder(config) / 'model.safetensors')[0] for config in configs]
-    def trained(folder: Path) -> list:
-        sweep.run_all(sweep.Sweep(folder, steps=2, device='cpu').open(), configs)
-        return weights(folder)
-    monkeypatch.setattr(sweep, 'measure', lambda model, data, classifier: [sweep.row('', 'linear', '', np.zeros(2))])
-    here = trained(tmp_path / 'here')
-    with distributed.LocalCluster(2, threads_per_worker=1, processes=False, dashboard_address=':0',
-                                  silence_logs=50) as cluster, distributed.Client(cluster):
-        with parallel_config('dask'): there = trained(tmp_path / 'there')
-    for ours, theirs in zip(here, there): assert all(ours[name].equal(theirs[name]) for name in ours)
+    config = sweep.run_config('rbvae', 0)
+    model, recipe = RbVAE.preset('small', 0)
+    data = sweep.Sweep(tmp_path, steps=2, device='cpu').materials(32)[0]
+    mine = sweep.Sweep(tmp_path / 'there', steps=2, device='cpu').open()
+    train(model, data.sets, **recipe | dict(steps=2), device='cpu', dtype=mine.about()['dtype'], progress=False)
+    monkeypatch.setattr(sweep, 'train', None)  # of this process
+    with distributed.LocalCluster(1, threads_per_worker=1, dashboard_address=':0', silence_logs=50) as cluster:
+        with distributed.Client(cluster), parallel_config('dask'): rows = sweep.run_all(mine, [config])
+    assert set(rows.status) == {'done'}
+    there = load_tensors(mine.folder(config) / 'model.safetensors')[0]
+    assert all(value.equal(there[name]) for name, value in model.state_dict().items())

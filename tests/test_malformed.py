@@ -458,7 +458,7 @@ def test_fields_of_the_settings(name: str, value, tmp_path, command):
 
 
 @pytest.mark.parametrize('name', [
-    'format', 'unlabelled', 'reference', 'method', 'image_size', 'fit', 'steps', 'seed', 'dtype', 'lr'])
+    'format', 'unlabelled', 'reference', 'method', 'image_size', 'fit', 'steps', 'seed', 'dtype'])
 def test_fields_that_are_missing(name: str, tmp_path, command):
     kept = {key: value for key, value in SETTINGS.items() if key != name}
     assert name in refused_settings(tmp_path, json.dumps(kept).encode(), command)

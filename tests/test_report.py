@@ -12,7 +12,7 @@ import pytest
 import torch
 from rbvae_nb.cli import main
 from rbvae_nb.methods import load
-from rbvae_nb.report import (labels_of, left_unexplained, more_often, open_run, report, sets_told_apart,
+from rbvae_nb.report import (labels_of, left_unexplained, more_often, numbers_of, open_run, report, sets_told_apart,
                              simple_numbers, warnings_of, what_codes_know)
 from rbvae_nb.runs import RunSettings, begin, go_on
 
@@ -79,9 +79,26 @@ def test_the_explorer_of_the_page_runs_the_model(browser, run, tmp_path):
     page.close()
 
 
+def warned(seen) -> list[str]:
+    return list(warnings_of(seen, numbers_of(seen)))
+
+
+@pytest.mark.parametrize('share, n, warns', [
+    (.55, 500, False), (.62, 500, True), (.98, 500, True), (.62, 100, False), (.7, 100, True), (None, 40, False)])
+def test_a_z_that_knows_the_set(run, share: float | None, n: int, warns: bool):
+    """Said if it is more than chance would give, and more than little; or that there are too few images to ask."""
+    seen = open_run(run, 'cpu')
+    seen = seen._replace(some={name: images[:1].expand(n, -1, -1, -1) for name, images in seen.some.items()})
+    numbers = {'use of e': 1., 'use of z': 1., 'left unexplained': .5}
+    if share is not None: numbers['sets told apart by z'] = share
+    said = list(warnings_of(seen, numbers))
+    assert any(one.startswith('z alone tells') for one in said) == warns
+    assert any('too few to ask whether z' in one for one in said) == (share is None)
+
+
 def test_warnings_of_sets_of_one_kind(run):
     """After two steps nothing is rebuilt, and that is said; no difference of the sets is."""
-    said = ' '.join(warnings_of(open_run(run, 'cpu')))
+    said = ' '.join(warned(open_run(run, 'cpu')))
     assert 'hardly better than one mean image' in said and '1 files of the unlabelled folder' in said
     assert 'told apart' not in said and 'different kinds' not in said
 
@@ -91,7 +108,7 @@ def test_warnings_of_sets_of_one_kind(run):
     (dict(suffix='jpg'), 'files of different kinds')])
 def test_warnings_of_sets_that_differ(change: dict, word: str, tmp_path):
     odd = finished(tmp_path / 'run', write(tmp_path / 'with'), write(tmp_path / 'without', **change))
-    assert word in ' '.join(warnings_of(open_run(odd, 'cpu')))
+    assert word in ' '.join(warned(open_run(odd, 'cpu')))
 
 
 @pytest.mark.parametrize('code', ['e', 'z'])
@@ -100,7 +117,7 @@ def test_a_code_that_is_ignored(run, code: str):
     seen = open_run(run, 'cpu')._replace(model=load('rbvae'))
     with torch.no_grad():
         for parameter in getattr(seen.model, f'encoder_{code}').parameters(): parameter.zero_()
-    ignored = [warning for warning in warnings_of(seen) if 'ignores' in warning]
+    ignored = [warning for warning in warned(seen) if 'ignores' in warning]
     assert len(ignored) == 1 and f'ignores {code} ' in ignored[0]
 
 
@@ -191,6 +208,20 @@ def test_which_set_an_image_is_of(run):
     assert found['e'] == 1 and found['z'] == pytest.approx(.5, abs=.12)
 
 
+def test_sets_of_different_sizes(run):
+    """Two cameras, as many in either set, one after the other: who knows the camera does not know the set."""
+    draw = torch.Generator().manual_seed(0)
+    some = {name: torch.randint(0, 128, (n, 3, 4, 4), dtype=torch.uint8, generator=draw) for name, n in
+            (('unlabelled', 400), ('reference', 100))}
+    for images in some.values(): images[len(images) // 2:] += 100
+    class Camera:
+        def encode(self, images):
+            codes = images.float().mean((1, 2, 3))[:, None] / 100
+            return {'e': codes, 'z': codes}
+    found = sets_told_apart(open_run(run, 'cpu')._replace(model=Camera(), some=some))
+    assert found['z'] == pytest.approx(.5, abs=.12)
+
+
 def test_columns_that_cannot_be_read_leave_the_others(run, tmp_path):
     """Gaps are left out; texts that occur once, infinite numbers and empty columns are named, with the reason."""
     seen, n = open_run(run, 'cpu'), 130
@@ -208,7 +239,7 @@ def test_columns_that_cannot_be_read_leave_the_others(run, tmp_path):
 def test_few_images_are_not_compared(tmp_path):
     few = finished(tmp_path / 'run', write(tmp_path / 'with', 3), write(tmp_path / 'without', 2, gain=.2))
     seen = open_run(few, 'cpu')
-    said = ' '.join(warnings_of(seen))
+    said = ' '.join(warned(seen))
     assert 'Fewer than 30 images in a set' in said and 'told apart' not in said
     page = tmp_path / 'page.html'
     report(few, page, device='cpu')

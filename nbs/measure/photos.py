@@ -18,8 +18,7 @@ import pandas as pd
 from rbvae_nb.cli import main
 from rbvae_nb.folders import CachedImages
 from rbvae_nb.probing import regress
-from rbvae_nb.report import open_run, sets_told_apart, warnings_of
-from rbvae_nb.quality import use_of_code
+from rbvae_nb.report import numbers_of, open_run, warnings_of
 from rows import put_rows, rounded
 
 SIDE, TRAINING, TEST = 64, 5000, 1000  # pixels of a patch, patches
@@ -92,12 +91,13 @@ def write(case: str, folder: Path) -> None:
 
 def errors(features: pd.DataFrame, table: pd.DataFrame) -> dict[tuple[str, str], float]:
     """Mean error from either code over that of a constant; one half of the patches fits, the other is judged."""
+    table = table.merge(features, on='file')
     found, half = {}, len(table) // 2
-    for name in table.columns.drop('file'):
+    for name in [name for name in table if name != 'file' and name not in features]:
         values = table[name].to_numpy()[:, None]
         constant = np.abs(values[half:] - np.median(values[:half])).mean()
         for code in 'ez':
-            x = features.filter(regex=f'^{code}[0-9]+$').to_numpy(np.float32)
+            x = table.filter(regex=f'^{code}[0-9]+$').to_numpy(np.float32)
             found[code, name] = np.abs(regress(x[:half], values[:half], x[half:]) - values[half:]).mean() / constant
     return found
 
@@ -117,9 +117,10 @@ if __name__ == '__main__':
     called('encode', run, images / 'test', '--out', folder / 'test.csv')
     seen, table = open_run(run), pd.read_csv(images / 'test.csv')
     numbers = errors(pd.read_csv(folder / 'test.csv'), table)
-    for code, share in sets_told_apart(seen).items(): numbers[code, 'which set (share right)'] = share
-    for code in 'ez': numbers[code, 'use'] = use_of_code(seen.model, seen.some['unlabelled'], code)
+    of_run = numbers_of(seen)
+    for code in 'ez':
+        for name in ('use of', 'sets told apart by'): numbers[code, name] = of_run[f'{name} {code}']
     rows = [dict(case=case, method=method, code=code, known=name, value=v) for (code, name), v in numbers.items()]
     put_rows(rounded(pd.DataFrame(rows).set_index(['case', 'method', 'code', 'known']), 3), RESULTS)
     print(pd.DataFrame(rows).pivot_table(index='known', columns='code', values='value').round(2).to_string())
-    print(len(CachedImages(run / 'cache' / 'unlabelled').skipped), 'skipped', *warnings_of(seen), sep='\n')
+    print(len(CachedImages(run / 'cache' / 'unlabelled').skipped), 'skipped', *warnings_of(seen, of_run), sep='\n')
