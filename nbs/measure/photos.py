@@ -5,7 +5,8 @@ and coffee) or `lesions` (dark, soft spots on patches of stained tissue, scikit-
 the photographs are real. Patches for training come from the left three quarters of a photograph, those of the test from
 the rest. Everything after that is the command line as a user would call it: train, report, encode; METHOD is `srbvae`
 or `rbvae`, FOLDER is where the run goes, report.html included. What lines read from either code of the test patches
-goes into photos.csv beside this file: the mean error over that of a constant. Half an hour on a core for sRb-VAE.
+goes into photos.csv beside this file: the mean error over that of a constant; and photos/CASE-METHOD.png shows twelve
+of them. Half an hour on a core for sRb-VAE; `pip install scikit-image` brings its pictures.
 
 Of a disentangled model, e knows the spot (below 1) and not the patch (1), and z knows the patch and not the spot.
 """
@@ -15,11 +16,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pandas as pd
+import torch
 from rbvae_nb.cli import main
-from rbvae_nb.folders import CachedImages
+from rbvae_nb.folders import CachedImages, read_image
+from rbvae_nb.images import show_rows
 from rbvae_nb.probing import regress
 from rbvae_nb.report import numbers_of, open_run, warnings_of
 from rows import put_rows, rounded
+from torch import Tensor
 
 SIDE, TRAINING, TEST = 64, 5000, 1000  # pixels of a patch, patches
 RESULTS = Path(__file__).with_name('photos.csv')
@@ -102,6 +106,11 @@ def errors(features: pd.DataFrame, table: pd.DataFrame) -> dict[tuple[str, str],
     return found
 
 
+def images_of_test(images: Path) -> Tensor:  # (12, 3, 32, 32)
+    """The first patches of the test, as the model sees them."""
+    return torch.stack([read_image(images / 'test' / f'{i:04}.png', 32) for i in range(12)])
+
+
 def called(*words) -> None:
     """The command line; a refusal ends the script."""
     if main([str(word) for word in words]): raise SystemExit(1)
@@ -120,6 +129,8 @@ if __name__ == '__main__':
     of_run = numbers_of(seen)
     for code in 'ez':
         for name in ('use of', 'sets told apart by'): numbers[code, name] = of_run[f'{name} {code}']
+    picture = show_rows(seen.model.pictures(images_of_test(images)))
+    picture.savefig(RESULTS.with_name('photos') / f'{case}-{method}.png')
     rows = [dict(case=case, method=method, code=code, known=name, value=v) for (code, name), v in numbers.items()]
     put_rows(rounded(pd.DataFrame(rows).set_index(['case', 'method', 'code', 'known']), 3), RESULTS)
     print(pd.DataFrame(rows).pivot_table(index='known', columns='code', values='value').round(2).to_string())
