@@ -267,7 +267,7 @@ TENSORS = [
 
 
 @pytest.mark.filterwarnings('ignore:Casting complex values')
-@pytest.mark.parametrize('name, change', TENSORS, ids=str)
+@pytest.mark.parametrize('name, change', TENSORS, ids=lambda part: part if isinstance(part, str) else 'change')
 def test_tensors(name: str, change, place, tmp_path):
     tensors, about = load_tensors(place / 'whole')
     refusal(load, written(tmp_path / 'weights', change(tensors), about))
