@@ -4,8 +4,8 @@ A process caches two small folders, trains, saves and encodes; it is killed (SIG
 again, 200 times if no number is given. After every kill each file that stands under its own name must be readable:
 settings, caches, checkpoint, weights, features. Whenever a run has come to its end, its weights, caches and features
 must be those of a run that nobody disturbed, byte for byte, and another run begins. faults.csv beside this file says,
-for each phase, how often it was killed, and how many files were unreadable or others in the end. About an hour on a
-core.
+for each phase, how often it was killed, and how many files were unreadable or others in the end; another call goes on
+counting. About an hour on a core.
 """
 import random
 import shutil
@@ -80,9 +80,24 @@ def unreadable(run: Path, n: int) -> list[str]:
     return wrong
 
 
+def counted() -> Counter:
+    """What earlier calls have counted."""
+    if not RESULTS.exists(): return Counter()
+    table = pd.read_csv(RESULTS, index_col='phase')
+    return Counter({(phase, what): int(n) for what in table for phase, n in table[what].items()})
+
+
+def keep(counts: Counter) -> pd.DataFrame:
+    """The table, also in its file."""
+    table = pd.Series(counts).unstack(fill_value=0).rename_axis('phase')
+    table.to_csv(RESULTS)
+    return table
+
+
 def main(kills: int) -> None:
     """Kill and go on, until there were so many kills."""
-    draw, counts, start = random.Random(0), Counter(), time.perf_counter()
+    counts = counted()
+    draw = random.Random(counts.total())
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         images, plain = folders(root)
@@ -91,7 +106,7 @@ def main(kills: int) -> None:
         child, before = started(root / 'whole', images), time.perf_counter()
         assert child.wait() == 0
         length, run = time.perf_counter() - before, root / 'run'
-        while sum(counts[key] for key in counts if key[1] == 'kills') < kills:
+        while sum(n for (_, what), n in counts.items() if what == 'kills') < kills:
             if not run.exists(): begin(run, settings)
             child, until = started(run, images), time.perf_counter() + draw.uniform(0, length)
             while child.poll() is None and time.perf_counter() < until: time.sleep(.002)
@@ -100,14 +115,13 @@ def main(kills: int) -> None:
                 child.wait()
                 counts[phase(run), 'kills'] += 1
                 counts[phase(run), 'unreadable'] += len(unreadable(run, 400))
-                continue
-            same = [content(run / name) == content(root / 'whole' / name) for name in ENDS]
-            counts['all', 'runs'] += 1
-            counts['all', 'other in the end'] += child.returncode != 0 or not all(same)
-            shutil.rmtree(run)
-    table = pd.Series(counts).unstack(fill_value=0)
-    table.to_csv(RESULTS)
-    print(table.to_string(), f'\n{time.perf_counter() - start:.0f} s')
+            else:
+                same = [content(run / name) == content(root / 'whole' / name) for name in ENDS]
+                counts['all', 'runs'] += 1
+                counts['all', 'other in the end'] += child.returncode != 0 or not all(same)
+                shutil.rmtree(run)
+            table = keep(counts)
+    print(table.to_string())
 
 
 if __name__ == '__main__': main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
