@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -315,7 +315,8 @@ def encode(
                 count += len(frame)
         if not count: raise ValueError(f'expected an image in {str(folder)!r}, got none ({len(skipped)} files skipped)')
         os.replace(part, path)
-    finally: part.unlink(missing_ok=True)
+    finally:
+        with suppress(OSError): part.unlink()
     print(f'{path}: {count} images')
     for name, reason in list(skipped.items())[:10]: print(f'  skipped {legible(name)}: {reason}')
     if len(skipped) > 10: print(f'  and {len(skipped) - 10} more')

@@ -186,7 +186,7 @@ MISTAKES = {
         ("torch.Generator().manual_seed(recipe['seed'])", 'torch.Generator().manual_seed(0)'),
         ("run.draw.set_state(tensors['random.batches'])", 'run.draw.set_state(run.draw.get_state())'),
         ("torch.set_rng_state(tensors['random.cpu'])", 'torch.set_rng_state(torch.get_rng_state())'),
-        ("History(about['history'])", 'History()'),
+        ("History(history)", 'History()'),
         ('_restore_optimizer(optimizer, tensors, f', '_restore_optimizer(optimizer, {}, f'),
         ('show_rows(run.model.pictures', 'show_rows(run.model.train().pictures'),  # with dropout
         ('step % self.every == 0', 'step % self.every == 1'),

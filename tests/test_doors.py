@@ -131,7 +131,7 @@ def test_weights_of_the_package_are_for_digits(capsys):
 def test_the_command_itself(capsys):
     assert cli.main([]) == cli.main(['--help']) == 0 and capsys.readouterr().out.count('usage: rbvae') == 2
     assert cli.main(['tabel']) == 2
-    known = 'demo, train, resume, encode, transfer, report, table, export, bench'
+    known = 'demo, train, resume, encode, transfer, report, share, table, export, bench'
     assert capsys.readouterr().err == f"rbvae: expected one of the commands {known}, got 'tabel'\n"
     for command in cli.COMMANDS:
         with pytest.raises(SystemExit, match='0'): cli.main([command, '--help'])

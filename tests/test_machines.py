@@ -237,6 +237,7 @@ def test_the_command_on_two_processes(tmp_path):
     assert alone.returncode == 1 and 'shares: here None, there 2' in alone.stderr
 
 
+@pytest.mark.slow
 def test_a_table_on_a_cluster(tmp_path, monkeypatch):
     """A worker of another process trains what this one would, to the bit; here nothing is trained."""
     distributed = pytest.importorskip('distributed')
