@@ -35,6 +35,7 @@ elif what == 'train':
     sets = folder_sets(settings.unlabelled, settings.reference, here / 'cache', progress=False)
     model, recipe = settings.model()
     train(model, sets, **recipe, device='cpu', out=here / 'run', progress=False)
+    model.save(here / 'run' / 'model.safetensors')
 elif what == 'encode': encode(here / 'run', settings.unlabelled, here / 'features.csv', device='cpu')
 elif what == 'encoder alone': model.encode(images)
 print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
