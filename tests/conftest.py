@@ -81,6 +81,17 @@ def serving(folder: Path) -> Iterator[str]:
     finally: server.shutdown()
 
 
+def noise_folders(root: Path, n: int) -> Path:
+    """`with` and `without`, n images of noise each."""
+    import cv2
+    import numpy as np
+    rng = np.random.default_rng(0)
+    for name in ('with', 'without'):
+        (root / name).mkdir(parents=True)
+        for i in range(n): cv2.imwrite(str(root / name / f'{i}.png'), rng.integers(0, 256, (32, 32, 3)))
+    return root
+
+
 @pytest.fixture(scope='session')
 def site(tmp_path_factory) -> Iterator[Served]:
     """The site, built by its one command and served below a sub-path."""

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
+from conftest import noise_folders
 from rbvae_nb import sweep
 from rbvae_nb.cli import main
 from rbvae_nb.files import load_tensors
@@ -32,11 +32,7 @@ sys.exit(cli.main(sys.argv[3:]))
 @pytest.fixture(scope='module')
 def folders(tmp_path_factory) -> Path:
     """`with` and `without`, 40 images each."""
-    rng, root = np.random.default_rng(0), tmp_path_factory.mktemp('folders')
-    for name in ('with', 'without'):
-        (root / name).mkdir()
-        for i in range(40): cv2.imwrite(str(root / name / f'{i}.png'), rng.integers(0, 256, (32, 32, 3)))
-    return root
+    return noise_folders(tmp_path_factory.mktemp('folders'), 40)
 
 
 def limited(limit: str, size: int, *words) -> subprocess.CompletedProcess:

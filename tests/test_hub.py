@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from conftest import noise_folders
 from rbvae_nb.cli import main
 from rbvae_nb.files import load_tensors, save_tensors
 from rbvae_nb.hub import HubModel, of_run
@@ -17,10 +18,7 @@ from rbvae_nb.runs import RunSettings, begin, go_on
 @pytest.fixture(scope='module')
 def run(tmp_path_factory) -> Path:
     """A run of two steps, on two sets of 60 images."""
-    rng, root = np.random.default_rng(0), tmp_path_factory.mktemp('hub')
-    for name in ('with', 'without'):
-        (root / name).mkdir()
-        for i in range(60): cv2.imwrite(str(root / name / f'{i}.png'), rng.integers(0, 256, (32, 32, 3)))
+    root = noise_folders(tmp_path_factory.mktemp('hub'), 60)
     begin(root / 'run', RunSettings(str(root / 'with'), str(root / 'without'), method='rbvae', steps=2))
     go_on(root / 'run', 'cpu', progress=False)
     return root / 'run'

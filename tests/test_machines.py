@@ -4,10 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 import torch
+from conftest import noise_folders
 from rbvae_nb import methods
 from rbvae_nb.files import load_tensors
 from rbvae_nb.images import ImageSets
@@ -149,13 +148,11 @@ def test_rows_go_to_trackers():
 
 def test_memory_does_not_grow_with_the_shares():
     """Nothing of the graphs of a share is kept."""
-    made = one_step(SRbVAE.preset('small', 0, pretraining=0., ramp=0.)[0], 2)
-    assert all(p.grad is None or p.grad.grad_fn is None for p in made.parameters())
-    rows = []
-    share = SharedRun.share
+    rows, share = [], SharedRun.share
     def noted(self, *args):
-        rows.append(share(self, *args)[1])
-        return share(self, *args)
+        found = share(self, *args)
+        rows.append(found[1])
+        return found
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SharedRun, 'share', noted)
         one_step(SRbVAE.preset('small', 0, pretraining=0., ramp=0.)[0], 2)
@@ -218,10 +215,7 @@ def test_an_ordinary_process_has_no_accelerator(monkeypatch):
 
 def test_the_command_on_two_processes(tmp_path):
     """One of them speaks and writes; the run is of two shares, and goes on with as many only."""
-    rng = np.random.default_rng(0)
-    for name in ('with', 'without'):
-        (tmp_path / name).mkdir()
-        for i in range(6): cv2.imwrite(str(tmp_path / name / f'{i}.png'), rng.integers(0, 256, (32, 32, 3)))
+    noise_folders(tmp_path, 6)
     command = ['-m', 'rbvae_nb.cli', 'train', '--unlabelled', tmp_path / 'with', '--reference', tmp_path / 'without',
                '--out', tmp_path / 'run', '--method', 'rbvae', '--steps', '2']
     said = launch(*command)
