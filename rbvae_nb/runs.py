@@ -10,6 +10,7 @@ __all__ = ['PRESETS', 'FORMAT', 'RunSettings', 'choose_size', 'seconds_per_step'
            'table_writer', 'encode', 'first_images', 'transfer']
 
 # %% ../nbs/15a_runs.ipynb #33e47eb9
+import csv
 import json
 import os
 import time
@@ -281,7 +282,12 @@ def table_writer(
     write_whole(path, b'')  # raises where nothing can be written
     if kind != '.parquet':
         def put(frame: Any):
-            frame.to_csv(path, mode='a', header=not path.stat().st_size, index=False, float_format='%.6g')
+            file, *codes = frame
+            rows = zip(frame[file], frame[codes].to_numpy().tolist())
+            with open(path, 'a', encoding='utf-8', newline='') as table:
+                to = csv.writer(table, lineterminator='\n')
+                if not table.tell(): to.writerow(frame)
+                to.writerows([name, *map('{:.6g}'.format, row)] for name, row in rows)
         yield put
         return
     try: from pyarrow import Table, parquet

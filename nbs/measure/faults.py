@@ -5,11 +5,13 @@ again, 200 times if no number is given. After every kill each file that stands u
 settings, caches, checkpoint, weights, features. Whenever a run has come to its end, its weights, caches and features
 must be those of a run that nobody disturbed, byte for byte, and another run begins. faults.csv beside this file says,
 for each phase, how often it was killed, and how many files were unreadable or others in the end; another call goes on
-counting. About an hour on a core.
+counting.
 """
+import multiprocessing
+import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
@@ -19,20 +21,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pandas as pd
+import torch
 from rbvae_nb.files import load_tensors
 from rbvae_nb.folders import CachedImages
 from rbvae_nb.methods import load
-from rbvae_nb.runs import RunSettings, begin, settings_of
+from rbvae_nb.runs import RunSettings, begin, encode, go_on, settings_of
 
 RESULTS = Path(__file__).with_name('faults.csv')
-CHILD = '''
-import sys, torch
-from rbvae_nb.runs import encode, go_on
-torch.set_num_threads(1)
-print('ready', flush=True)
-go_on(sys.argv[1], 'cpu', progress=False, checkpoint_every=3)
-encode(sys.argv[1], sys.argv[2], sys.argv[1] + '/features.csv', device='cpu')
-'''
 ENDS = 'cache/unlabelled/pixels.u8', 'cache/reference/pixels.u8', 'model.safetensors', 'features.csv'
 
 
@@ -54,10 +49,18 @@ def content(path: Path) -> object:
     return about, {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
 
 
-def started(run: Path, images: Path) -> subprocess.Popen:
-    """A process that goes on with a run, when its imports are done."""
-    child = subprocess.Popen([sys.executable, '-c', CHILD, str(run), str(images)], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == 'ready\n'
+def work(run: Path, images: Path) -> None:
+    """What a process does until it is killed."""
+    sys.stdout = open(os.devnull, 'w')
+    torch.set_num_threads(1)
+    go_on(run, 'cpu', progress=False, checkpoint_every=3)
+    encode(run, images, run / 'features.csv', device='cpu')
+
+
+def started(run: Path, images: Path) -> multiprocessing.Process:
+    """A new process that goes on with a run; it is forked from one that has done the imports, and nothing else."""
+    child = multiprocessing.get_context('forkserver').Process(target=work, args=(run, images))
+    child.start()
     return child
 
 
@@ -96,6 +99,7 @@ def keep(counts: Counter) -> pd.DataFrame:
 
 def main(kills: int) -> None:
     """Kill and go on, until there were so many kills."""
+    multiprocessing.get_context('forkserver').set_forkserver_preload(['rbvae_nb.runs'])
     counts = counted()
     draw = random.Random(counts.total())
     with tempfile.TemporaryDirectory() as folder:
@@ -103,22 +107,27 @@ def main(kills: int) -> None:
         images, plain = folders(root)
         settings = RunSettings(str(images), str(plain), method='rbvae', steps=30)
         begin(root / 'whole', settings)
+        started(root / 'whole', images).join()  # the fork server begins
+        shutil.rmtree(root / 'whole')
+        begin(root / 'whole', settings)
         child, before = started(root / 'whole', images), time.perf_counter()
-        assert child.wait() == 0
+        child.join()
+        assert child.exitcode == 0
         length, run = time.perf_counter() - before, root / 'run'
         while sum(n for (_, what), n in counts.items() if what == 'kills') < kills:
             if not run.exists(): begin(run, settings)
-            child, until = started(run, images), time.perf_counter() + draw.uniform(0, length)
-            while child.poll() is None and time.perf_counter() < until: time.sleep(.002)
-            if child.poll() is None:
+            child = started(run, images)
+            child.join(draw.uniform(0, length))
+            if child.is_alive():
                 child.kill()
-                child.wait()
+                child.join()
+            if child.exitcode == -signal.SIGKILL:
                 counts[phase(run), 'kills'] += 1
                 counts[phase(run), 'unreadable'] += len(unreadable(run, 400))
             else:
                 same = [content(run / name) == content(root / 'whole' / name) for name in ENDS]
                 counts['all', 'runs'] += 1
-                counts['all', 'other in the end'] += child.returncode != 0 or not all(same)
+                counts['all', 'other in the end'] += child.exitcode != 0 or not all(same)
                 shutil.rmtree(run)
             table = keep(counts)
     print(table.to_string())
