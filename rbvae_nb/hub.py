@@ -65,8 +65,8 @@ def card_text(model: Method, run: dict[str, Any]) -> str:
 {listed('numbers')}
 
 *Use*: how much an image changes when a code is exchanged, of what two images differ by. *Sets told apart*: share of
-images of which a linear classifier of a code says rightly which set they are of, of images that it has not seen and the
-model has (.5 by chance; **z** should not know).
+images of which a classifier (an RBF kernel) of a code says rightly which set they are of, of images that it has not
+seen and the model has (.5 by chance; **z** should not know).
 *Left unexplained*: mean error of reconstructions, over that of the mean image.
 
 ## Images of each set

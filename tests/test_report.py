@@ -84,7 +84,8 @@ def warned(seen) -> list[str]:
 
 
 @pytest.mark.parametrize('share, n, warns', [
-    (.55, 500, False), (.62, 500, True), (.98, 500, True), (.62, 100, False), (.7, 100, True), (None, 40, False)])
+    (.56, 500, False), (.58, 500, True), (.54, 1000, False), (.56, 1000, True), (.62, 100, False), (.7, 100, True),
+    (None, 40, False)])
 def test_a_z_that_knows_the_set(run, share: float | None, n: int, warns: bool):
     """Said if it is more than chance would give, and more than little; or that there are too few images to ask."""
     seen = open_run(run, 'cpu')
