@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_WHERE` says the same 
     from .experiments import Experiment as Experiment
     from .experiments import Split as Split
     from .explorer import explore as explore
+    from .faces import drawn_faces as drawn_faces
     from .folders import folder_sets as folder_sets
     from .folders import list_images as list_images
     from .folders import read_image as read_image
@@ -46,6 +47,7 @@ _WHERE = {  # module: names
     'estimator': ['ReferenceDisentangler'],
     'experiments': ['EXPERIMENTS', 'Experiment', 'Split'],
     'explorer': ['explore'],
+    'faces': ['drawn_faces'],
     'folders': ['folder_sets', 'list_images', 'read_image'],
     'images': ['ImageGrid', 'ImageSets'],
     'methods': ['METHODS', 'Method', 'load'],

@@ -19,6 +19,7 @@ WATCH = {
     'sweep': ['sweep'],
     'machines': ['machines'],
     'report': ['report'],
+    'faces': ['faces'],
 }
 MISTAKES = {
     'methods': [
@@ -339,6 +340,31 @@ MISTAKES = {
         ('np.median(values[first])', 'np.median(values) + 1'),
         ("codes[code].numpy()[known]", "codes['e'].numpy()[known]"),
         ('not use >= .05', 'not use >= .9'),
+    ],
+    'faces': [
+        ('np.minimum(1, s * c * p + o)', 'np.minimum(1, s * c * p)'),
+        ('s * c * p + o', 'c * p + o'),
+        ('rng.normal(1, .4, p.shape)', 'rng.normal(1, .1, p.shape)'),
+        ('rng.uniform(0, .6, p.shape)', 'rng.uniform(0, .6)'),
+        ("(1 - np.sign(k)) * u['right corner up']", "(1 - np.sign(k)) * u['left corner up']"),
+        ("cos + .24 * u['jaw down']", "cos - .24 * u['jaw down']"),
+        ('points(side * x, rest - up + down)', 'points(side * x, rest + up + down)'),
+        ('np.linspace(0, 1, 5)[::side]', 'np.linspace(0, 1, 5)'),
+        ("(1 + .65 * u['lids up'])", "(1 - .65 * u['lids up'])"),
+        ("(1 - .75 * u['lips tight'])", '1'),
+        ('x * np.cos(yaw) + z * np.sin(yaw)', 'x * np.cos(yaw) - z * np.sin(yaw)'),
+        ('y * np.cos(pitch) - z * np.sin(pitch)', 'y * np.cos(pitch) + z * np.sin(pitch)'),
+        ('z * np.cos(yaw) - x * np.sin(yaw)', 'z'),
+        ('* turned + views.shift[:, None]', '* (turned + views.shift[:, None])'),
+        ("seen(at_rest(people, units), views, RAISED)", "seen(at_rest(people, units), views)"),
+        ('[.75 * a + .25 * b, .25 * a + .75 * b]', '[.75 * a + .25 * b, .25 * a + .25 * b]'),
+        ('middle * (1 + across', 'middle + (across'),
+        ('across * place[None, :] + down * place[:, None]', 'across * place[:, None] + down * place[None, :]'),
+        ('faces(np.zeros((n, len(UNITS))))', 'faces(sample_units(rng.choice(EXPRESSIONS, n), rng))'),
+        ('_split(known, max(1', '_split(sample_people(20, rng), max(1'),
+        ('.7 * face.person.hair)', '.7 * face.person.skin)'),
+        ('opening < .045 * face.unit', 'opening < 9 * face.unit'),
+        ('(disc & inside) > 127', '(disc & inside) > 255'),
     ],
 }
 # Module and mistake: why no test of WATCH fails. Each is expected to go unnoticed.

@@ -165,7 +165,8 @@ def rbvae(*args: str, **kwargs) -> subprocess.CompletedProcess:
     (['demo', '--out', 'file/x'], "expected a folder that can be written, got 'file/x'"),
     (['demo', '--device', 'tpu'], 'expected a device that is here'),
     (['demo', '--steps', '-3', '--data', 'turned_shapes'], 'expected steps'),
-    (['demo', '--data', 'nobody'], "expected one of the experiments digit_styles, turned_shapes, got 'nobody'"),
+    (['demo', '--data', 'nobody'],
+     "expected one of the experiments digit_styles, drawn_faces, turned_shapes, got 'nobody'"),
     (['table', '--methods', 'vea'], "expected one of the methods beta_tcvae, .*, vae, got 'vea'"),
     (['table', '--out', 'file/x'], "expected a folder that can be written, got 'file/x'"),
 ])

@@ -126,7 +126,7 @@ def test_an_image_that_is_white_all_over_is_no_reason_to_refuse():
 @pytest.mark.parametrize('look', [find_experiment, METHODS.find, load])
 def test_a_name_that_does_not_exist(look):
     """The sentence lists the names that do."""
-    some = {find_experiment: 'digit_styles, turned_shapes', METHODS.find: 'rbvae, srbvae, svae, vae',
+    some = {find_experiment: 'digit_styles, drawn_faces, turned_shapes', METHODS.find: 'rbvae, srbvae, svae, vae',
             load: "'rbvae', 'srbvae'"}[look]
     refused(f".*one of .*{some}.* 'nobody'", look, 'nobody', error=(ValueError, FileNotFoundError))
 

@@ -141,18 +141,34 @@ def test_points_of_a_closed_mouth_do_not_cross():
     assert (at[:, 66, 1] >= at[:, 62, 1] - 1e-9).all() and (at[:, 57, 1] > at[:, 51, 1]).all()
 
 
-@pytest.mark.parametrize('angle', [-.3, .2])
-def test_views_turn_a_point_as_matrices_do(angle: float):
-    """The tip of an ellipsoid and a point at its edge, by rotation matrices about the three axes."""
+def turn(axis: str, angle: float) -> np.ndarray:  # (3, 3)
+    """A rotation."""
     cos, sin = np.cos(angle), np.sin(angle)
-    turns = dict(yaw=[[cos, 0, sin], [0, 1, 0], [-sin, 0, cos]], pitch=[[1, 0, 0], [0, cos, -sin], [0, sin, cos]],
-                 roll=[[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
+    return np.array(dict(yaw=[[cos, 0, sin], [0, 1, 0], [-sin, 0, cos]],
+                         pitch=[[1, 0, 0], [0, cos, -sin], [0, sin, cos]],
+                         roll=[[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])[axis])
+
+
+@pytest.mark.parametrize('angles', [dict(yaw=-.3), dict(pitch=.2), dict(roll=.2), dict(yaw=.3, pitch=-.2, roll=.1)])
+def test_views_turn_points_as_matrices_do(angles: dict[str, float]):
+    """Points in front of an ellipsoid: first about the vertical axis, then a nod, then in the plane."""
     at = np.array([[[0., .1], [1.15, .1], [.4, -.5]]])
     depth = .75 * np.sqrt((1 - (at[..., 0] / 1.15) ** 2 - ((at[..., 1] - .1) / 1.5) ** 2).clip(0)) + .2
-    solid = np.concatenate([at, depth[..., None]], 2)
-    for name, matrix in turns.items():
-        expected = (solid @ np.array(matrix).T)[..., :2] * .78
-        assert np.allclose(seen(at, frontal(1, **{name: np.array([angle])}), .2), expected), name
+    matrix = np.eye(3)
+    for axis, angle in angles.items(): matrix = turn(axis, angle) @ matrix
+    expected = (np.concatenate([at, depth[..., None]], 2) @ matrix.T)[..., :2] * .78
+    view = frontal(1, **{axis: np.array([angle]) for axis, angle in angles.items()})
+    assert np.allclose(seen(at, view, .2), expected)
+
+
+def test_the_tip_of_the_nose_stands_out():
+    """By .32 from the ellipsoid, and the eyes lie .04 deeper."""
+    person, yaw = sample_people(1, np.random.default_rng(0)), np.array([.3])
+    at, turned = (landmarks(person, unit(), frontal(1, **view))[0] for view in ({}, dict(yaw=yaw)))
+    x, y = at_rest(person, unit())[0].T
+    depth = .75 * np.sqrt(1 - (x / 1.15) ** 2 - ((y - .1) / 1.5) ** 2)
+    out = ((turned[:, 0] - at[:, 0] * np.cos(.3)) / np.sin(.3) / .78 - depth)[[30, 36, 45]]
+    assert np.allclose(out, [.32, -.04, -.04])
 
 
 def test_what_is_seen_is_scaled_and_then_shifted():

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / 'nbs'
 NOTEBOOKS = sorted(p for p in NBS.rglob('*.ipynb') if not any(part[0] in '._' for part in p.relative_to(NBS).parts))
 REQUIRED = [
-    'index', '01_problem', '02_images', '02a_experiments', '02b_digits', '02c_shapes', '03_divergences',
+    'index', '01_problem', '02_images', '02a_experiments', '02b_digits', '02c_shapes', '02d_faces', '03_divergences',
     '03a_derivation', '03b_degenerate', '03c_adversarial', '04_networks', '04a_files', '04b_methods', '05_vae',
     '06_training', '07_probing', '07a_attributes', '08_rbvae', '08a_quality', '09_srbvae', '09a_speed',
     '09b_stability', '09c_same_start', '10_baselines', '11_sweep', '11a_table', '11b_results', '12_synthesis',
