@@ -286,7 +286,7 @@ def left_out(cached: CachedImages) -> str:
     return '\n'.join(lines + [f'  left out {n}: {why}' for why, n in reasons(cached.skipped.values()).most_common()])
 
 # %% ../nbs/15f_affectnet.ipynb #b7c63ee9
-N_UNLABELLED, N_REFERENCE, PER_EXPRESSION, FEWEST = 150_000, 10_000, 500, 6
+N_UNLABELLED, N_REFERENCE, PER_EXPRESSION, FEWEST = 150_000, 10_000, 500, 20
 
 def n_each(counts: np.ndarray) -> int:  # (8,) faces of each expression; raises ValueError for too few
     "How many images of each expression a split has: the paper's 500, or a quarter of the rarest."

@@ -112,11 +112,10 @@ def target(
     return (shape - (low + high) / 2) * scale + (size - 1) / 2
 
 # %% ../nbs/15e_alignment.ipynb #7bdf6999
-def reduced(matrix: np.ndarray, ratio: float | np.ndarray) -> np.ndarray:  # (2, 3) to (2, 3)
-    "The same transform for an image that is `ratio` times smaller; a number, or one each for x and y."
-    back = np.diag(np.broadcast_to(ratio, 2).astype(float))
-    middle = np.broadcast_to(ratio, 2) / 2 - .5  # x = ratio x' + ratio / 2 - ½
-    return np.c_[matrix[:, :2] @ back, matrix[:, :2] @ middle + matrix[:, 2]]
+def reduced(matrix: np.ndarray, times: float) -> np.ndarray:  # (2, 3) to (2, 3)
+    "The same transform for an image that is `times` times smaller."
+    move = matrix[:, 2] + matrix[:, :2].sum(1) * (times - 1) / 2  # x = times · x' + (times − 1) / 2
+    return np.c_[matrix[:, :2] * times, move]
 
 def scale_of(matrix: np.ndarray) -> float:  # (2, 3); raises ValueError for a transform that mirrors or flattens
     "How many times larger a transform makes an image."
@@ -130,12 +129,11 @@ def warp(
     size: int,  # pixels
 ) -> np.ndarray:  # (size, size, 3) uint8
     "The image after a transform, reduced by areas first where it becomes much smaller."
-    height, width = image.shape[:2]
-    times = round(1 / scale_of(matrix))
+    times = min(round(1 / scale_of(matrix)), *image.shape[:2])
     if times > 1:
-        small = max(1, width // times), max(1, height // times)
-        image = cv2.resize(image, small, interpolation=cv2.INTER_AREA)
-        matrix = reduced(matrix, np.array([width / small[0], height / small[1]]))
+        height, width = (n // times for n in image.shape[:2])  # a row or column that is left over counts for nothing
+        whole = image[:height * times, :width * times]
+        image, matrix = cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA), reduced(matrix, times)
     return cv2.warpAffine(image, matrix, (size, size), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 def align(
