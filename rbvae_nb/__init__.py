@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 __version__ = "0.0.1"
 
 if TYPE_CHECKING:  # what type checkers and editors see; `_WHERE` says the same to Python
-    from .affectnet import affectnet as affectnet
     from .alignment import align as align
     from .alignment import mean_shape as mean_shape
     from .baselines import SVAE as SVAE
@@ -44,7 +43,6 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_WHERE` says the same 
     from .vae import BetaVAE as BetaVAE
 
 _WHERE = {  # module: names
-    'affectnet': ['affectnet'],
     'alignment': ['align', 'mean_shape'],
     'baselines': ['BetaTCVAE', 'DIPVAE1', 'DIPVAE2', 'Mathieu', 'SVAE'],
     'digits': ['digit_styles'],

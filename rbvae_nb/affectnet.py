@@ -186,8 +186,8 @@ def find_copy(root: str | Path) -> Copy:  # raises OSError where there is no cop
     sets = [root / name for name in SETS]
     folders = tuple(folder for folder in sets if (folder / 'images').is_dir() and (folder / 'annotations').is_dir())
     if folders: return Copy(root, (), folders)
-    raise FileNotFoundError(f'expected AffectNet in {str(root)!r}, found neither {" nor ".join(LISTS)} (in {root.name}/ '
-                            f'or {TOP}_file_lists/) nor train_set/ or val_set/ with images/ and annotations/')
+    raise FileNotFoundError(f'expected AffectNet in {str(root)!r}, found neither {" nor ".join(LISTS)} (there or in '
+                            f'{TOP}_file_lists/) nor train_set/ or val_set/ with images/ and annotations/')
 
 # %% ../nbs/15f_affectnet.ipynb #5d3768de
 def faces(copy: Copy) -> Iterator[Face | Left]:  # raises OSError or ValueError for lists that are none
@@ -333,16 +333,19 @@ def read_detected(path: Path, detect: Detector, shape: np.ndarray, **crop) -> Te
 def cache_reference(
     folder: str | Path,  # of neutral faces
     cache: str | Path,  # a folder of its own
-    detect: Detector | None,  # None: the images are faces that are cropped already
+    detect: str | Detector,  # a function, or 'face-alignment'; '': the images are faces that are cropped already
     shape: Callable[[], np.ndarray],  # the mean shape, asked for only where faces are to be aligned
     size: int = 96, kind: str = 'affine', margin: float = MARGIN,  # as for `align`
     progress: bool = True,
 ) -> CachedImages:  # raises OSError or ValueError
     "The reference faces of a folder, in a cache."
-    if detect is None: return cache_images(folder, cache, size, progress=progress)
+    if detect == '': return cache_images(folder, cache, size, progress=progress)
+    if isinstance(detect, str) and detect != 'face-alignment':
+        raise ValueError(f"expected detect as a function, 'face-alignment' or '', got {detect!r}")
     def squares() -> tuple[int, Iterator[Square]]:
         listing, mean = list_images(folder), shape()
-        read = partial(read_detected, detect=detect, shape=mean, size=size, kind=kind, margin=margin)
+        find = face_alignment_detector() if isinstance(detect, str) else detect
+        read = partial(read_detected, detect=find, shape=mean, size=size, kind=kind, margin=margin)
         done = (Square(name, read(Path(folder, name))) for name in listing.images)
         both = itertools.chain((Square(*item) for item in listing.skipped.items()), done)
         return len(listing.images) + len(listing.skipped), both
@@ -392,7 +395,7 @@ def affectnet(
     image_size: int = 96,  # pixels; the paper's 96, or a size that a preset has (32, 64)
     source: str | Path = '',  # folder of your copy of AffectNet, in either layout
     reference: str | Path = '',  # folder of neutral faces; '': `reference` in the copy, or the copy's own neutral faces
-    detect: str | Detector = '',  # finds landmarks on reference faces: a function, 'face-alignment', or '': cropped ones
+    detect: str | Detector = '',  # landmarks of reference faces: a function, 'face-alignment', or '': cropped ones
     kind: str = 'affine',  # alignment: 'affine' (paper) or 'similarity'
     margin: float = MARGIN,  # share of the square around the mean shape
     cache: str | Path = '',  # folder for aligned faces; '': `rbvae-cache` in the copy
@@ -412,9 +415,7 @@ def affectnet(
     rows = split_rows(_checked(cached), rng, own_reference=not reference)
     neutral = cached
     if reference:
-        find = face_alignment_detector() if detect == 'face-alignment' else detect or None
-        if isinstance(find, str): raise ValueError(f"expected detect as a function, 'face-alignment' or '', got {find!r}")
-        neutral = cache_reference(reference, place / 'reference', find, lambda: census(find_copy(root)).shape,
+        neutral = cache_reference(reference, place / 'reference', detect, lambda: census(find_copy(root)).shape,
                                   image_size, **crop)  # type: ignore[arg-type]
         rows['reference'] = rng.permutation(len(neutral))[:N_REFERENCE]
     else: warnings.warn(OWN_LABEL, stacklevel=2)
