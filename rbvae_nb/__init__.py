@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.0.1"
 
 if TYPE_CHECKING:  # what type checkers and editors see; `_WHERE` says the same to Python
+    from .alignment import align as align
+    from .alignment import mean_shape as mean_shape
     from .baselines import SVAE as SVAE
     from .baselines import BetaTCVAE as BetaTCVAE
     from .baselines import DIPVAE1 as DIPVAE1
@@ -42,6 +44,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_WHERE` says the same 
     from .vae import BetaVAE as BetaVAE
 
 _WHERE = {  # module: names
+    'alignment': ['align', 'mean_shape'],
     'baselines': ['BetaTCVAE', 'DIPVAE1', 'DIPVAE2', 'Mathieu', 'SVAE'],
     'digits': ['digit_styles'],
     'estimator': ['ReferenceDisentangler'],

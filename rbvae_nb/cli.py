@@ -18,7 +18,7 @@ from fastcore.script import anno_parser
 
 from . import __version__
 from .bench import bench
-from .experiments import Experiment, find_experiment
+from .experiments import Experiment, find_experiment, with_root
 from .export import export
 from .files import write_whole
 from .methods import Method, load
@@ -65,13 +65,15 @@ def probe_table(models: dict[str, Method], data: Experiment):  # DataFrame: (mod
 # %% ../nbs/16_cli.ipynb #8a7caa74
 def demo(
     out: str | Path = 'rbvae-demo',  # folder for everything that is written
-    data: str = 'digit_styles',  # experiment, such as digit_styles, digit_styles:mnist (or :FOLDER), turned_shapes
+    data: str = 'digit_styles',  # experiment: digit_styles, digit_styles:mnist (or :FOLDER), turned_shapes, affectnet
+    root: str = '',  # folder that the experiment reads, as after a colon: --data affectnet --root DIR
     pretrained: bool = False,  # load the weights inside the package instead of training
     seed: int = 0,  # of initial weights and training
     steps: Annotated[int | None, dict(type=int)] = None,  # of each training, instead of the preset's own
     device: str = 'auto',  # 'cpu', 'cuda', 'mps', or 'auto'
 ):
     "Train both models (about 10 minutes on 2 cores), probe them, draw them."
+    data = with_root(data, root)
     out, make = Path(out), find_experiment(data)
     pick_device(device)
     if pretrained: _check_pretrained(out, data)

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import numpy as np
 
-from .experiments import Experiment
+from .experiments import Experiment, with_root
 from .files import write_whole
 from .images import new_figure
 from .methods import METHODS
@@ -229,7 +229,8 @@ def several(kind: type, metavar: str) -> dict:
 
 def run_table(
     out: str | Path = 'rbvae-table',  # folder of the runs and of what is reported; the same folder goes on
-    data: str = 'digit_styles',  # experiment, such as digit_styles, digit_styles:mnist (or :FOLDER), turned_shapes
+    data: str = 'digit_styles',  # experiment: digit_styles, digit_styles:mnist (or :FOLDER), turned_shapes, affectnet
+    root: str = '',  # folder that the experiment reads, as after a colon: --data affectnet --root DIR
     preset: str = 'small',  # 'small'; 'medium': 64 pixels; or 'paper': 64 pixels, 50,000 steps of 36 + 36 images
     methods: Annotated[Sequence[str] | None, several(str, 'NAME')] = None,  # all, or some: NAME or NAME:ARGUMENT=VALUE
     seeds: Annotated[Sequence[int], several(int, 'SEED')] = (0, 1, 2),  # a run of every method for each
@@ -244,6 +245,7 @@ def run_table(
         raise ValueError('expected at least one method and one seed, got none')
     if steps is not None and steps < 1: raise ValueError(f'expected steps of at least 1, got {steps}')
     pick_device(device)
+    data = with_root(data, root)
     plan, names, first = Sweep(Path(out), preset, data, steps, device), [*(methods or METHODS.all())], seeds[0]
     size = _image_size([run_config(name, first, preset) for name in names], preset)
     experiment = cached_experiment(data, size)  # downloaded or refused before anything is written

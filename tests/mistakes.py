@@ -20,6 +20,8 @@ WATCH = {
     'machines': ['machines'],
     'report': ['report'],
     'faces': ['faces'],
+    'alignment': ['alignment'],
+    'affectnet': ['affectnet'],
 }
 MISTAKES = {
     'methods': [
@@ -365,6 +367,42 @@ MISTAKES = {
         ('.7 * face.person.hair)', '.7 * face.person.skin)'),
         ('opening < .045 * face.unit', 'opening < 9 * face.unit'),
         ('(disc & inside) > 127', '(disc & inside) > 255'),
+    ],
+    'alignment': [
+        ('p[:, 0] * q[:, 1] - p[:, 1] * q[:, 0]', 'p[:, 1] * q[:, 0] - p[:, 0] * q[:, 1]'),  # turned the other way
+        ('solve(p.T @ p, p.T @ q).T', 'solve(q.T @ q, q.T @ p).T'),  # the transform inverted
+        ('p.T @ q).T', 'p.T @ q)'),
+        ('to_centre - matrix @ centre]\n\ndef transformed', 'to_centre - centre]\n\ndef transformed'),
+        ('matrix[:, :2] * times, move]', 'matrix[:, :2], move]'),  # not scaled with the image
+        ('matrix[:, :2].sum(1) * (times - 1) / 2', '0 * matrix[:, :2].sum(1)'),  # corners of pixels for their middles
+        ('points[..., 0] + 1j * points[..., 1]', 'points[..., 1] + 1j * points[..., 0]'),  # x and y swapped
+        ('w.T @ w.conj()', 'w.conj().T @ w'),
+        ('[1][:, -1] * 68', '[1][:, 0] * 68'),  # the smallest eigenvalue
+        ('m * np.conj(across)', 'm * across'),
+        ('(size - 1) / 2', 'size / 2'),
+        ('interpolation=cv2.INTER_AREA', 'interpolation=cv2.INTER_NEAREST'),
+        ('cv2.BORDER_REPLICATE', 'cv2.BORDER_CONSTANT'),
+        ('max(faces, key', 'min(faces, key'),
+    ],
+    'affectnet': [
+        ("'sadness', 'surprise', 'fear', 'disgust'", "'surprise', 'sadness', 'fear', 'disgust'"),
+        ("EXPRESSIONS)[known['expression']]", "EXPRESSIONS)[known['expression'] - 1]"),  # off by one
+        ("8: 'none', 9: 'uncertain'", "8: 'uncertain', 9: 'none'"),
+        ('values.reshape(68, 2)', 'values.reshape(2, 68).T'),
+        ('values.reshape(68, 2)', 'values.reshape(68, 2)[:, ::-1]'),  # x and y swapped
+        ("or '..' in name.parts or", 'or'),
+        ('allow_pickle=False', 'allow_pickle=True'),
+        ('seen.add(hash(face.name))', 'hash(face.name)'),
+        ('warp(pixels, reduced(matrix, times), size)', 'warp(pixels, matrix, size)'),
+        ('(points < -.5)', '(points < -500)'),
+        ('rows[i * n:(i + 1) * n]', 'rows[:n]'),  # the splits are one
+        ('for rows in of[1:]', 'for rows in of'),  # neutral faces to be probed
+        ('np.concatenate([fit, test, reference])', 'np.concatenate([fit, test])'),  # reference images unlabelled, too
+        ('dict(unlabelled=left[', 'dict(unlabelled=left[expressions[left] > 0]['),  # no neutral ones
+        ('len(of[0]) // 2', 'len(of[0])'),
+        ('self.rows[np.asarray(index)].tolist()', 'list(index)'),
+        ('[1 / 3, 2 / 3]), turns)', '[1 / 3, 2 / 3]), -turns)'),
+        ('(2 * nose - left - right)', '(left + right - 2 * nose)'),
     ],
 }
 # Module and mistake: why no test of WATCH fails. Each is expected to go unnoticed.

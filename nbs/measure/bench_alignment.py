@@ -1,0 +1,80 @@
+"""Speed of reading and aligning faces: `OMP_NUM_THREADS=1 python nbs/measure/bench_alignment.py [N ...]`.
+
+For each N (500, 1,000 and 2,000 if none is given) N JPEG files of 450 × 450 pixels, the size of a usual crop, are
+written with 68 landmarks each, then read from the disk and aligned into squares of 96 pixels, as AffectNet's are; and
+the same images are aligned once more from memory. Each three times, of which the quickest counts: the others were
+disturbed. The rows go into bench-alignment.csv beside this file; less than a minute.
+"""
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pandas as pd
+from rbvae_nb.affectnet import Face, read_face
+from rbvae_nb.alignment import align_many, mean_shape
+from rbvae_nb.folders import side_by_side
+
+RESULTS = Path(__file__).with_name('bench-alignment.csv')
+
+
+def ellipse(start: float, stop: float, n: int, centre: tuple[float, float], radii: tuple[float, float]) -> np.ndarray:
+    """n points on an ellipse, angles in degrees against the clock."""
+    t = np.radians(np.linspace(start, stop, n))
+    return np.stack([centre[0] + radii[0] * np.cos(t), centre[1] - radii[1] * np.sin(t)], 1)
+
+
+def some_landmarks(rng: np.random.Generator, size: int) -> np.ndarray:
+    """68 points of a face that fills most of an image, in a random pose."""
+    sides = -.43, .43
+    parts = [ellipse(180, 360, 17, (0, 0), (1, 1.25)), *(ellipse(150, 30, 5, (x, -.2), (.3, .16)) for x in sides),
+             np.stack([np.zeros(4), np.linspace(0, .38, 4)], 1), ellipse(200, 340, 5, (0, .44), (.2, .1)),
+             *(ellipse(180, -120, 6, (x, 0), (.18, .08)) for x in sides),
+             ellipse(180, -150, 12, (0, .78), (.38, .16)), ellipse(180, -135, 8, (0, .78), (.3, .06))]
+    angle = rng.uniform(-.3, .3)
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    points = np.concatenate(parts) + rng.normal(0, .02, (68, 2)) + [0, -.3]
+    return points @ turn * size * rng.uniform(.26, .32) + size / 2
+
+
+def some_images(n: int, size: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Smooth colours with as much detail as photographs have: a JPEG file of 450 pixels takes some 40 kB."""
+    images = []
+    for _ in range(n):
+        coarse, fine = (cv2.GaussianBlur(rng.normal(0, 1, (size, size, 3)), (0, 0), sigma) for sigma in (12, .8))
+        images.append(np.clip(128 + 60 * coarse / coarse.std() + 5 * fine / fine.std(), 0, 255).astype(np.uint8))
+    return images
+
+
+def seconds(work) -> float:
+    """Of the quickest of three calls."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        for square in work(): assert not isinstance(getattr(square, 'image', square), str)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def measured(n: int) -> dict[str, float]:
+    """One row."""
+    rng = np.random.default_rng(0)
+    landmarks, images = [some_landmarks(rng, 450) for _ in range(n)], some_images(20, 450, rng)
+    shape = mean_shape(np.stack(landmarks))
+    with tempfile.TemporaryDirectory() as folder:
+        faces = [Face(f'{i}.jpg', Path(folder, f'{i}.jpg'), points, 0) for i, points in enumerate(landmarks)]
+        for i, face in enumerate(faces): cv2.imwrite(str(face.path), images[i % 20])
+        size = sum(face.path.stat().st_size for face in faces) / n
+        read = seconds(lambda: side_by_side(lambda face: read_face(face, shape, 96), faces))
+    alone = seconds(lambda: align_many(((images[i % 20], points) for i, points in enumerate(landmarks)), shape))
+    return {'images': n, 'kB a file': round(size / 1000), 'read and aligned, images/s': round(n / read),
+            'aligned from memory, images/s': round(n / alone)}
+
+
+if __name__ == '__main__':
+    start = time.perf_counter()
+    rows = pd.DataFrame([measured(int(n)) for n in sys.argv[1:] or (500, 1000, 2000)])
+    rows.to_csv(RESULTS, index=False)
+    print(rows.T.to_string(), f'\n{time.perf_counter() - start:.0f} s')
