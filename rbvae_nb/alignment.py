@@ -19,8 +19,8 @@ from .folders import side_by_side
 
 # %% ../nbs/15e_alignment.ipynb #88e538b4
 PARTS = {  # name: numbers of its landmarks
-    'jaw': range(17), 'left brow': range(17, 22), 'right brow': range(22, 27), 'nose': range(27, 36),
-    'left eye': range(36, 42), 'right eye': range(42, 48), 'lips': range(48, 60), 'mouth': range(60, 68)}
+    'jaw': range(17), 'right brow': range(17, 22), 'left brow': range(22, 27), 'nose': range(27, 36),
+    'right eye': range(36, 42), 'left eye': range(42, 48), 'lips': range(48, 60), 'mouth': range(60, 68)}
 
 def check_landmarks(landmarks: np.ndarray) -> np.ndarray:  # (..., 68, 2) float64; raises ValueError
     "Refuse what is not 68 finite points."
@@ -82,7 +82,7 @@ def shape_of(matrix: np.ndarray) -> np.ndarray:  # (68, 68) as `scatter` sums it
     "The mean shape: centred, of unit size, and turned so that the eyes are level."
     if not matrix.any(): raise ValueError('expected at least one face to take the mean of, got none')
     m = np.linalg.eigh(matrix)[1][:, -1] * 68 ** .5  # a root mean square distance of one
-    across = m[list(PARTS['right eye'])].mean() - m[list(PARTS['left eye'])].mean()
+    across = m[list(PARTS['left eye'])].mean() - m[list(PARTS['right eye'])].mean()
     m = m * np.conj(across) / abs(across)
     return np.stack([m.real, m.imag], 1)
 

@@ -19,8 +19,8 @@ def rotation(degrees: float, scale: float = 1.) -> np.ndarray:
 def face(seed: int = 0, noise: float = .03) -> np.ndarray:
     """68 points with eyes, mouth and jaw about where a face has them, around the middle of the eyes."""
     rng = np.random.default_rng(seed)
-    middle = {'jaw': (0, .6), 'left brow': (-.45, -.3), 'right brow': (.45, -.3), 'nose': (0, .3),
-              'left eye': (-.43, 0), 'right eye': (.43, 0), 'lips': (0, .8), 'mouth': (0, .8)}
+    middle = {'jaw': (0, .6), 'right brow': (-.45, -.3), 'left brow': (.45, -.3), 'nose': (0, .3),
+              'right eye': (-.43, 0), 'left eye': (.43, 0), 'lips': (0, .8), 'mouth': (0, .8)}
     spread = {'jaw': (1, .6), 'nose': (.15, .3), 'lips': (.35, .12), 'mouth': (.25, .05)}
     points = np.zeros((68, 2))
     for name, rows in PARTS.items():
@@ -97,7 +97,7 @@ def test_mean_shape_is_centred_of_unit_size_and_upright():
     shape = mean_shape(np.stack([posed(face(seed), 120, 4, (9, 9)) for seed in range(5)]))
     assert np.abs(shape.mean(0)).max() < 1e-12 and np.isclose((shape ** 2).sum(1).mean(), 1)
     left, right = (shape[PARTS[f'{side} eye']].mean(0) for side in ('left', 'right'))
-    assert abs(left[1] - right[1]) < 1e-12 and left[0] < right[0]
+    assert abs(left[1] - right[1]) < 1e-12 and left[0] > right[0]
     assert shape[8, 1] > shape[30, 1] > shape[19, 1]  # the chin below the nose, and that below the brow
 
 
