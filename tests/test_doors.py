@@ -1,6 +1,7 @@
 """A new method and a new data set, one notebook each, reach the command line; shapes go wherever digits go."""
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -10,6 +11,7 @@ import rbvae_nb
 import torch
 from rbvae_nb import cli
 from rbvae_nb.attributes import save_classifier, train_classifier
+from rbvae_nb.experiments import EXPERIMENTS
 from rbvae_nb.methods import load
 from rbvae_nb.shapes import turned_shapes
 from rbvae_nb.sweep import read_rows
@@ -74,14 +76,22 @@ def extended(tmp_path_factory) -> Path:
     return copy
 
 
+CLASSIFIER = ("from rbvae_nb.attributes import save_classifier, train_classifier; "
+              "from rbvae_nb.discs import grey_discs; "
+              "quick = train_classifier(grey_discs().fit, steps=20, device='cpu'); "
+              "save_classifier(quick, 'out/classifier.safetensors')")
+
+
 def test_new_method_and_data_in_the_table(extended: Path, tmp_path: Path):
+    """With a quick classifier, as for the shapes."""
+    (tmp_path / 'out').mkdir()
+    python(CLASSIFIER, cwd=tmp_path, path=extended)
     python(IMPORTS, 'table', '--out', 'out', '--data', 'grey_discs', '--methods', 'anchored', 'vae', '--seeds', '0',
            '--steps', '2', '--device', 'cpu', cwd=tmp_path, path=extended)
     rows, text = read_rows(tmp_path / 'out' / 'table.csv'), (tmp_path / 'out' / 'table.md').read_text(encoding='utf-8')
     assert set(rows.status) == {'done'} and set(rows.method) == {'anchored', 'vae'}
     assert {'grey', 'target', 'identity', 'score'} == set(rows.factor)
     assert 'Anchored' in text and 'shade from e' in text and 'size from z' in text
-    assert (tmp_path / 'out' / 'classifier.safetensors').exists()
 
 
 def test_new_data_in_the_demo_and_new_method_in_the_export(extended: Path, tmp_path: Path):
@@ -112,9 +122,11 @@ def test_shapes_in_the_demo(tmp_path, monkeypatch, capsys):
     assert load('rbvae-demo/srbvae.safetensors').name == 'srbvae'
 
 
-def test_shapes_in_the_table(tmp_path, capsys):
-    """With a quick classifier, which the folder of a sweep would otherwise train and keep."""
-    save_classifier(train_classifier(turned_shapes().fit, steps=20, device='cpu'), tmp_path / 'classifier.safetensors')
+def test_shapes_in_the_table(tmp_path, monkeypatch, capsys):
+    """With few images, and a quick classifier, which the folder of a sweep would otherwise train and keep."""
+    monkeypatch.setitem(EXPERIMENTS, 'turned_shapes', partial(turned_shapes, n=800))
+    quick = train_classifier(turned_shapes(n=800).fit, steps=20, device='cpu')
+    save_classifier(quick, tmp_path / 'classifier.safetensors')
     what = ['--data', 'turned_shapes', '--methods', 'rbvae', 'beta_vae', '--factor', 'light']
     assert cli.main(['table', '--out', str(tmp_path), *what, '--seeds', '0', '--steps', '2', '--device', 'cpu']) == 0
     assert 'appearance from e' in capsys.readouterr().out
