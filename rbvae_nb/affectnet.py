@@ -9,7 +9,8 @@ __all__ = ['EXPRESSIONS', 'NO_EXPRESSION', 'COLUMNS', 'NEEDED', 'LISTS', 'TOP', 
            'MOST_OUTSIDE', 'N_UNLABELLED', 'N_REFERENCE', 'PER_EXPRESSION', 'FEWEST', 'POSES', 'Detector', 'OWN_LABEL',
            'PUBLISHED', 'expression_code', 'points_of', 'landmarks_in', 'plain_name', 'Face', 'Left', 'Copy',
            'find_copy', 'faces', 'reasons', 'Census', 'census', 'outside', 'head_turn', 'read_face', 'cache_faces',
-           'left_out', 'n_each', 'split_rows', 'poses', 'read_detected', 'cache_reference', 'Chosen', 'affectnet']
+           'left_out', 'n_each', 'split_rows', 'poses', 'read_detected', 'check_detector', 'cache_reference', 'Chosen',
+           'affectnet']
 
 # %% ../nbs/15f_affectnet.ipynb #7d0c6003
 import csv
@@ -237,7 +238,7 @@ def outside(points: np.ndarray, width: int, height: int) -> float:  # in [0, 1]
     return float(((points < -.5) | (points > np.array([width, height]) - .5)).any(1).mean())
 
 def head_turn(points: np.ndarray) -> float:  # (68, 2) to [-1, 1]
-    "How far the head is turned: where the nose is between the ends of the jaw, 0 in the middle, 1 at the right end."
+    "How far the head is turned: where the nose is between the ends of the jaw, 0 in the middle, 1 at the right of the image."
     across = points[42:48].mean(0) - points[36:42].mean(0)
     left, right, nose = points[[0, 16, 30]] @ across
     return float(np.clip((2 * nose - left - right) / max(right - left, 1e-9), -1, 1))
@@ -313,9 +314,12 @@ def split_rows(
 # %% ../nbs/15f_affectnet.ipynb #b80490fe
 POSES = np.array(['left', 'ahead', 'right'])
 
-def poses(turns: np.ndarray) -> np.ndarray:  # (N,) as `head_turn` gives them to (N,) texts
-    "To which side heads are turned: three classes of nearly the same size."
-    return POSES[np.searchsorted(np.quantile(turns, [1 / 3, 2 / 3]), turns)]
+def poses(
+    turns: np.ndarray,  # (N,) as `head_turn` gives them
+    among: np.ndarray,  # (M,) those of all faces, whose thirds divide the classes
+) -> np.ndarray:  # (N,) texts
+    "To which side heads are turned, in three classes of nearly the same size."
+    return POSES[np.searchsorted(np.quantile(among, [1 / 3, 2 / 3]), turns)]
 
 # %% ../nbs/15f_affectnet.ipynb #8a669ce7
 Detector = Callable[[np.ndarray], np.ndarray | None]  # an image (H, W, 3) of bytes to (68, 2) landmarks, or None
@@ -330,6 +334,13 @@ def read_detected(path: Path, detect: Detector, shape: np.ndarray, **crop) -> Te
         return torch.from_numpy(align(pixels, points, shape, **crop)).permute(2, 0, 1).contiguous()
     except ValueError as error: return str(error)
 
+def check_detector(detect: str | Detector, reference: str | Path):
+    "Raise ValueError for a detector that there is not, or that has nothing to do."
+    if isinstance(detect, str) and detect not in ('', 'face-alignment'):
+        raise ValueError(f"expected detect as a function, 'face-alignment' or '', got {detect!r}")
+    if detect and not str(reference):
+        raise ValueError('expected a folder of neutral faces for detect, got none; give reference=DIR')
+
 def cache_reference(
     folder: str | Path,  # of neutral faces
     cache: str | Path,  # a folder of its own
@@ -340,8 +351,6 @@ def cache_reference(
 ) -> CachedImages:  # raises OSError or ValueError
     "The reference faces of a folder, in a cache."
     if detect == '': return cache_images(folder, cache, size, progress=progress)
-    if isinstance(detect, str) and detect != 'face-alignment':
-        raise ValueError(f"expected detect as a function, 'face-alignment' or '', got {detect!r}")
     def squares() -> tuple[int, Iterator[Square]]:
         listing, mean = list_images(folder), shape()
         find = face_alignment_detector() if isinstance(detect, str) else detect
@@ -349,7 +358,9 @@ def cache_reference(
         done = (Square(name, read(Path(folder, name))) for name in listing.images)
         both = itertools.chain((Square(*item) for item in listing.skipped.items()), done)
         return len(listing.images) + len(listing.skipped), both
-    about = dict(folder=str(Path(folder).resolve()), image_size=size, fit=f'detected, {kind}, margin {margin:g}')
+    finder = detect if isinstance(detect, str) else getattr(detect, '__qualname__', type(detect).__name__)
+    fit = f'landmarks by {finder}, {kind}, margin {margin:g}'
+    about = dict(folder=str(Path(folder).resolve()), image_size=size, fit=fit)
     return cache_squares(cache, about, squares, progress)
 
 # %% ../nbs/15f_affectnet.ipynb #9fe66957
@@ -377,9 +388,9 @@ PUBLISHED = {  # arXiv:1901.08534, Table 1, AffectNet: one minus the mean accura
 
 def _split(cached: CachedImages, rows: np.ndarray) -> Split:
     "The images of these rows and what is known of them."
-    known = {name: np.array(cached.about['known'][name])[rows] for name in ('expression', 'turn')}
-    expression = np.array(EXPRESSIONS)[known['expression']]
-    return Split(take(cached, rows.tolist()), {'expression': expression}, poses(known['turn']), 'face', 'pose')
+    codes, turns = (np.array(cached.about['known'][name]) for name in ('expression', 'turn'))
+    expression = np.array(EXPRESSIONS)[codes[rows]]
+    return Split(take(cached, rows.tolist()), {'expression': expression}, poses(turns[rows], turns), 'expressions', 'pose')
 
 def _checked(cached: CachedImages) -> np.ndarray:  # (N,) codes; raises ValueError for a cache without
     "The expressions that a cache of AffectNet holds."
@@ -409,8 +420,9 @@ def affectnet(
                          '(it is given out on request only: see nbs/15f_affectnet.ipynb)')
     root, crop = Path(source), dict(kind=kind, margin=margin, progress=progress)
     place = Path(cache or root / 'rbvae-cache') / f'{kind}-{image_size}'
-    cached = cache_faces(root, place / 'faces', image_size, **crop)  # type: ignore[arg-type]
     if not reference and (root / 'reference').is_dir(): reference = root / 'reference'
+    check_detector(detect, reference)
+    cached = cache_faces(root, place / 'faces', image_size, **crop)  # type: ignore[arg-type]
     rng = np.random.default_rng(seed)
     rows = split_rows(_checked(cached), rng, own_reference=not reference)
     neutral = cached

@@ -33,6 +33,7 @@ def check_landmarks(landmarks: np.ndarray) -> np.ndarray:  # (..., 68, 2) float6
 def _centred(points: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, ...]:  # both without their means, and the means
     "Both sets of points around their middles; raises ValueError for points that are all in one place."
     points, to = check_landmarks(points), check_landmarks(to)
+    if points.ndim > 2: raise ValueError(f'expected the landmarks of one face, got shape {points.shape}')
     p, q = points.mean(0), to.mean(0)
     if np.ptp(points, 0).max() < 1e-6: raise ValueError('expected landmarks of a face, got 68 times the same point')
     return points - p, to - q, p, q
@@ -96,7 +97,8 @@ MARGIN = .15  # of the square, on either side of the mean shape's box
 def check_crop(size: int, kind: str, margin: float):
     "Raise ValueError for squares that cannot be cut."
     if kind not in KINDS: raise ValueError(f'expected kind as one of {", ".join(KINDS)}, got {kind!r}')
-    if size < 8: raise ValueError(f'expected a size of at least 8 pixels, got {size}')
+    if not isinstance(size, int) or size < 8:
+        raise ValueError(f'expected a size of at least 8 whole pixels, got {size}')
     if not 0 <= margin < .5: raise ValueError(f'expected a margin in [0, 0.5) of the square, got {margin}')
 
 def target(
@@ -157,7 +159,7 @@ def align_many(
     shape: np.ndarray,  # (68, 2) as `mean_shape` gives it
     size: int = 96, kind: str = 'affine', margin: float = MARGIN,  # as for `align`
 ) -> Iterator[np.ndarray | str]:  # (size, size, 3) uint8, or the reason why there is none
-    "Aligned faces in the order of their images, by several threads, and no more in memory than are under way."
+    "Aligned faces in the order of their images, by several threads; about 1,100 images wait in memory at most."
     check_crop(size, kind, margin)
     def one(face: tuple[np.ndarray, np.ndarray]) -> np.ndarray | str:
         try: return align(*face, shape, size, kind, margin)
@@ -178,6 +180,6 @@ def face_alignment_detector(
     return detect
 
 def largest(faces: list[np.ndarray] | None) -> np.ndarray | None:  # (68, 2) each
-    "The face whose landmarks reach furthest."
+    "The face whose landmarks cover the largest box."
     if faces is None or not len(faces): return None
     return np.asarray(max(faces, key=lambda points: np.ptp(points[:, :2], 0).prod()), float)[:, :2]

@@ -358,7 +358,7 @@ MISTAKES = {
         ('y * np.cos(pitch) - z * np.sin(pitch)', 'y * np.cos(pitch) + z * np.sin(pitch)'),
         ('z * np.cos(yaw) - x * np.sin(yaw)', 'z'),
         ('* turned + views.shift[:, None]', '* (turned + views.shift[:, None])'),
-        ("seen(at_rest(people, units), views, RAISED)", "seen(at_rest(people, units), views)"),
+        ("seen(from_front(people, units), views, RAISED)", "seen(from_front(people, units), views)"),
         ('[.75 * a + .25 * b, .25 * a + .75 * b]', '[.75 * a + .25 * b, .25 * a + .25 * b]'),
         ('middle * (1 + across', 'middle + (across'),
         ('across * place[None, :] + down * place[:, None]', 'across * place[:, None] + down * place[None, :]'),

@@ -268,7 +268,8 @@ def test_turn_of_the_head():
     across = np.ptp(points[:17, 0])
     points[30] = [(points[0, 0] + points[16, 0]) / 2 + .1 * across, 1]
     assert np.isclose(head_turn(points), .2) and np.isclose(head_turn(posed(points, 50, 7, (3, 4))), .2)
-    assert list(poses(np.array([.5, -.5, 0]))) == [POSES[2], POSES[0], POSES[1]] == ['right', 'left', 'ahead']
+    turns = np.array([.5, -.5, 0])
+    assert list(poses(turns, turns)) == [POSES[2], POSES[0], POSES[1]] == ['right', 'left', 'ahead']
 
 
 def test_cache_and_what_was_left_out(tmp_path: Path, capsys):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 from rbvae_nb.experiments import Experiment, find_experiment
-from rbvae_nb.faces import (EXPRESSIONS, IMAGE_SIZES, PROTOTYPES, UNITS, Person, View, at_rest, chaikin, draw_faces,
+from rbvae_nb.faces import (EXPRESSIONS, IMAGE_SIZES, PROTOTYPES, UNITS, Person, View, from_front, chaikin, draw_faces,
                             drawn_faces, landmarks, sample_people, sample_units, sample_views, seen)
 
 MIRROR = [*range(16, -1, -1), *range(26, 16, -1), *range(27, 31), *range(35, 30, -1),
@@ -112,7 +112,7 @@ def test_a_face_in_a_mirror_has_its_sides_exchanged():
     swapped = units.copy()
     right, left = UNITS.index('right corner up'), UNITS.index('left corner up')
     swapped[:, [right, left]] = units[:, [left, right]]
-    assert np.allclose(at_rest(people, swapped), at_rest(people, units)[:, MIRROR] * [-1, 1])
+    assert np.allclose(from_front(people, swapped), from_front(people, units)[:, MIRROR] * [-1, 1])
 
 
 @pytest.mark.parametrize('moved, rows, direction', [
@@ -122,13 +122,13 @@ def test_a_face_in_a_mirror_has_its_sides_exchanged():
     ('corners_down', (48, 54), 1), ('jaw_down', (8, 57, 66), 1)])
 def test_a_unit_moves_its_points_up_or_down(moved: str, rows: tuple[int, ...], direction: int):
     person = sample_people(1, np.random.default_rng(0))
-    change = at_rest(person, unit(**{moved: 1.})) - at_rest(person, unit())
+    change = from_front(person, unit(**{moved: 1.})) - from_front(person, unit())
     assert (direction * change[0, list(rows), 1] > .02).all()
 
 
 def test_wide_lips_are_wider_and_tight_ones_thinner():
     person = sample_people(1, np.random.default_rng(0))
-    at = {name: at_rest(person, unit(**{name: 1.}))[0] if name else at_rest(person, unit())[0]
+    at = {name: from_front(person, unit(**{name: 1.}))[0] if name else from_front(person, unit())[0]
           for name in ('', 'lips_wide', 'lips_tight')}
     width = {name: points[54, 0] - points[48, 0] for name, points in at.items()}
     thick = {name: points[57, 1] - points[66, 1] for name, points in at.items()}
@@ -137,7 +137,7 @@ def test_wide_lips_are_wider_and_tight_ones_thinner():
 
 def test_points_of_a_closed_mouth_do_not_cross():
     people, units, _ = faces(70)
-    at = at_rest(people, units)
+    at = from_front(people, units)
     assert (at[:, 66, 1] >= at[:, 62, 1] - 1e-9).all() and (at[:, 57, 1] > at[:, 51, 1]).all()
 
 
@@ -165,7 +165,7 @@ def test_the_tip_of_the_nose_stands_out():
     """By .32 from the ellipsoid, and the eyes lie .04 deeper."""
     person, yaw = sample_people(1, np.random.default_rng(0)), np.array([.3])
     at, turned = (landmarks(person, unit(), frontal(1, **view))[0] for view in ({}, dict(yaw=yaw)))
-    x, y = at_rest(person, unit())[0].T
+    x, y = from_front(person, unit())[0].T
     depth = .75 * np.sqrt(1 - (x / 1.15) ** 2 - ((y - .1) / 1.5) ** 2)
     out = ((turned[:, 0] - at[:, 0] * np.cos(.3)) / np.sin(.3) / .78 - depth)[[30, 36, 45]]
     assert np.allclose(out, [.32, -.04, -.04])

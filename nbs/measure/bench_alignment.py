@@ -15,32 +15,20 @@ import numpy as np
 import pandas as pd
 from rbvae_nb.affectnet import Face, read_face
 from rbvae_nb.alignment import align_many, mean_shape
+from rbvae_nb.faces import landmarks, sample_people, sample_units, sample_views
 from rbvae_nb.folders import side_by_side
 
 RESULTS = Path(__file__).with_name('bench-alignment.csv')
 
 
-def ellipse(start: float, stop: float, n: int, centre: tuple[float, float], radii: tuple[float, float]) -> np.ndarray:
-    """n points on an ellipse, angles in degrees against the clock."""
-    t = np.radians(np.linspace(start, stop, n))
-    return np.stack([centre[0] + radii[0] * np.cos(t), centre[1] - radii[1] * np.sin(t)], 1)
-
-
 def some_landmarks(rng: np.random.Generator, size: int) -> np.ndarray:
-    """68 points of a face that fills most of an image, in a random pose."""
-    sides = -.43, .43
-    parts = [ellipse(180, 360, 17, (0, 0), (1, 1.25)), *(ellipse(150, 30, 5, (x, -.2), (.3, .16)) for x in sides),
-             np.stack([np.zeros(4), np.linspace(0, .38, 4)], 1), ellipse(200, 340, 5, (0, .44), (.2, .1)),
-             *(ellipse(180, -120, 6, (x, 0), (.18, .08)) for x in sides),
-             ellipse(180, -150, 12, (0, .78), (.38, .16)), ellipse(180, -135, 8, (0, .78), (.3, .06))]
-    angle = rng.uniform(-.3, .3)
-    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-    points = np.concatenate(parts) + rng.normal(0, .02, (68, 2)) + [0, -.3]
-    return points @ turn * size * rng.uniform(.26, .32) + size / 2
+    """68 points of a face that fills most of an image."""
+    face = sample_people(1, rng), sample_units(['happiness'], rng), sample_views(1, rng)
+    return (landmarks(*face)[0] + 1) * size / 2 - .5
 
 
 def some_images(n: int, size: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Smooth colours with as much detail as photographs have: a JPEG file of 450 pixels takes some 40 kB."""
+    """Smooth colours with as much detail as photographs have: a JPEG file of 450 pixels takes some 70 kB."""
     images = []
     for _ in range(n):
         coarse, fine = (cv2.GaussianBlur(rng.normal(0, 1, (size, size, 3)), (0, 0), sigma) for sigma in (12, .8))

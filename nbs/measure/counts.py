@@ -45,7 +45,8 @@ if __name__ == '__main__':
     mnist, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0
     here, data = Path('counts') / f'{count}-{seed}', digit_styles(source=mnist)
     for name, images in (('with', data.sets.unlabelled), ('without', data.sets.reference)):
-        if not (here / name).exists(): write(here / name, images[:count])
+        if len(images) < count: raise SystemExit(f'expected {count} images, got {len(images)}')
+        write(here / name, images[:count])
     folders = '--unlabelled', here / 'with', '--reference', here / 'without', '--out', here / 'run'
     if main(['train', *map(str, folders), '--seed', str(seed)]): raise SystemExit(1)
     row = came_to(here / 'run', *fresh_splits(mnist))

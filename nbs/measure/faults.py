@@ -129,8 +129,8 @@ def main(kills: int) -> None:
                 counts['all', 'runs'] += 1
                 counts['all', 'other in the end'] += child.exitcode != 0 or not all(same)
                 shutil.rmtree(run)
-            table = keep(counts)
-    print(table.to_string())
+            keep(counts)
+    print(keep(counts).to_string())
 
 
 if __name__ == '__main__': main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
