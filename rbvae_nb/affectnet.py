@@ -238,7 +238,7 @@ def outside(points: np.ndarray, width: int, height: int) -> float:  # in [0, 1]
     return float(((points < -.5) | (points > np.array([width, height]) - .5)).any(1).mean())
 
 def head_turn(points: np.ndarray) -> float:  # (68, 2) to [-1, 1]
-    "How far the head is turned: where the nose is between the ends of the jaw, 0 in the middle, 1 at the right of the image."
+    "How far the head is turned: the nose between the ends of the jaw, 0 in the middle, 1 at the right of the image."
     across = points[42:48].mean(0) - points[36:42].mean(0)
     left, right, nose = points[[0, 16, 30]] @ across
     return float(np.clip((2 * nose - left - right) / max(right - left, 1e-9), -1, 1))
@@ -390,7 +390,8 @@ def _split(cached: CachedImages, rows: np.ndarray) -> Split:
     "The images of these rows and what is known of them."
     codes, turns = (np.array(cached.about['known'][name]) for name in ('expression', 'turn'))
     expression = np.array(EXPRESSIONS)[codes[rows]]
-    return Split(take(cached, rows.tolist()), {'expression': expression}, poses(turns[rows], turns), 'expressions', 'pose')
+    pose = poses(turns[rows], turns)
+    return Split(take(cached, rows.tolist()), {'expression': expression}, pose, 'expressions', 'pose')
 
 def _checked(cached: CachedImages) -> np.ndarray:  # (N,) codes; raises ValueError for a cache without
     "The expressions that a cache of AffectNet holds."

@@ -98,7 +98,7 @@ def check_crop(size: int, kind: str, margin: float):
     "Raise ValueError for squares that cannot be cut."
     if kind not in KINDS: raise ValueError(f'expected kind as one of {", ".join(KINDS)}, got {kind!r}')
     if not isinstance(size, int) or size < 8:
-        raise ValueError(f'expected a size of at least 8 whole pixels, got {size}')
+        raise ValueError(f'expected a size of at least 8 pixels, got {size!r}')
     if not 0 <= margin < .5: raise ValueError(f'expected a margin in [0, 0.5) of the square, got {margin}')
 
 def target(

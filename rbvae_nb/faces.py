@@ -25,15 +25,16 @@ from .experiments import EXPERIMENTS, Experiment, Split
 from .images import ImageSets
 
 # %% ../nbs/02d_faces.ipynb #cb856bbe
-UNITS = ('inner brows up', 'outer brows up', 'brows down', 'lids up', 'cheeks up', 'nose up', 'lip up', 'right corner up',
-         'left corner up', 'corners down', 'lips wide', 'lips tight', 'jaw down')
+UNITS = ('inner brows up', 'outer brows up', 'brows down', 'lids up', 'cheeks up', 'nose up', 'lip up',
+         'right corner up', 'left corner up', 'corners down', 'lips wide', 'lips tight', 'jaw down')
 
 # %% ../nbs/02d_faces.ipynb #ce5b3ca4
 PROTOTYPES = {
     'happiness': {'cheeks up': .8, 'right corner up': .9, 'left corner up': .9, 'jaw down': .25},
     'sadness': {'inner brows up': .9, 'brows down': .45, 'corners down': .85},
     'surprise': {'inner brows up': .8, 'outer brows up': .9, 'lids up': .7, 'jaw down': .9},
-    'fear': {'inner brows up': .9, 'outer brows up': .5, 'brows down': .5, 'lids up': .9, 'lips wide': .8, 'jaw down': .35},
+    'fear': {'inner brows up': .9, 'outer brows up': .5, 'brows down': .5, 'lids up': .9, 'lips wide': .8,
+             'jaw down': .35},
     'disgust': {'brows down': .4, 'nose up': .9, 'lip up': .9, 'cheeks up': .4, 'corners down': .4},
     'anger': {'brows down': .95, 'lids up': .4, 'lips tight': .9, 'nose up': .2},
     'contempt': {'left corner up': .8, 'cheeks up': .1, 'lips tight': .2},
@@ -262,8 +263,9 @@ def surroundings(people: Person) -> dict[str, np.ndarray]:  # name: (N, K, 2) fr
     back = np.concatenate([1.12 * scalp - [0, .02], points(w * side, low * [.4, 1, 1, .4])], 1)
     neck = points(w * np.array([-.5, .5, .52, -.52]), np.array([.6, .6, 1.9, 1.9]))
     shoulders = points(np.array([-.6, .6, 1.8, 1.9, -1.9, -1.8]) + 0 * w, np.array([1.65, 1.65, 1.95, 2.9, 2.9, 1.95]))
-    ears = {name: points(s * w + .1 * np.cos(around), .02 + .2 * np.sin(around)) for name, s in (('right', -1), ('left', 1))}
-    return dict(scalp=scalp, fringe=np.concatenate([scalp, hairline], 1), back=back, neck=neck, shoulders=shoulders) | ears
+    right, left = (points(side * w + .1 * np.cos(around), .02 + .2 * np.sin(around)) for side in (-1, 1))
+    fringe = np.concatenate([scalp, hairline], 1)
+    return dict(scalp=scalp, fringe=fringe, back=back, neck=neck, shoulders=shoulders, right=right, left=left)
 
 # %% ../nbs/02d_faces.ipynb #7c42d529
 @dataclass
@@ -402,7 +404,7 @@ def _split(people: Person, times: int, rng: np.random.Generator, image_size: int
 @EXPERIMENTS.add
 def drawn_faces(
     image_size: int = 32,  # pixels, one of `IMAGE_SIZES`
-    n: int = 4000,  # unlabelled images, and as many reference images; each split has about a quarter of it, and at least 140
+    n: int = 4000,  # unlabelled images, and as many reference images; a split has about a quarter of it, 140 at least
     seed: int = 0,  # decides every face; another image size gives the same faces
     device: str | torch.device = 'cpu',  # where the sets are kept
 ) -> Experiment:  # raises ValueError for another image size or n below 1
