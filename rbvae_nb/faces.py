@@ -404,7 +404,7 @@ def _split(people: Person, times: int, rng: np.random.Generator, image_size: int
 @EXPERIMENTS.add
 def drawn_faces(
     image_size: int = 32,  # pixels, one of `IMAGE_SIZES`
-    n: int = 4000,  # unlabelled images, and as many reference images; a split has about a quarter of it, 140 at least
+    n: int = 4000,  # unlabelled images, and as many reference images; a split has a quarter of it, 140 at least
     seed: int = 0,  # decides every face; another image size gives the same faces
     device: str | torch.device = 'cpu',  # where the sets are kept
 ) -> Experiment:  # raises ValueError for another image size or n below 1
