@@ -65,7 +65,7 @@ def probe_table(models: dict[str, Method], data: Experiment):  # DataFrame: (mod
 # %% ../nbs/16_cli.ipynb #8a7caa74
 def demo(
     out: str | Path = 'rbvae-demo',  # folder for everything that is written
-    data: str = 'digit_styles',  # experiment: digit_styles (or digit_styles:mnist, :FOLDER), turned_shapes, drawn_faces, affectnet
+    data: str = 'digit_styles',  # experiment: digit_styles (:mnist, :FOLDER), turned_shapes, drawn_faces, affectnet
     root: str = '',  # folder that the experiment reads, as after a colon: --data affectnet --root DIR
     pretrained: bool = False,  # load the weights inside the package instead of training
     seed: int = 0,  # of initial weights and training

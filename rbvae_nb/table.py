@@ -229,7 +229,7 @@ def several(kind: type, metavar: str) -> dict:
 
 def run_table(
     out: str | Path = 'rbvae-table',  # folder of the runs and of what is reported; the same folder goes on
-    data: str = 'digit_styles',  # experiment: digit_styles (or digit_styles:mnist, :FOLDER), turned_shapes, drawn_faces, affectnet
+    data: str = 'digit_styles',  # experiment: digit_styles (:mnist, :FOLDER), turned_shapes, drawn_faces, affectnet
     root: str = '',  # folder that the experiment reads, as after a colon: --data affectnet --root DIR
     preset: str = 'small',  # 'small'; 'medium': 64 pixels; or 'paper': 64 pixels, 50,000 steps of 36 + 36 images
     methods: Annotated[Sequence[str] | None, several(str, 'NAME')] = None,  # all, or some: NAME or NAME:ARGUMENT=VALUE
