@@ -386,7 +386,7 @@ MISTAKES = {
     ],
     'affectnet': [
         ("'sadness', 'surprise', 'fear', 'disgust'", "'surprise', 'sadness', 'fear', 'disgust'"),
-        ("EXPRESSIONS)[known['expression']]", "EXPRESSIONS)[known['expression'] - 1]"),  # off by one
+        ('EXPRESSIONS)[codes[rows]]', 'EXPRESSIONS)[codes[rows] - 1]'),  # off by one
         ("8: 'none', 9: 'uncertain'", "8: 'uncertain', 9: 'none'"),
         ('values.reshape(68, 2)', 'values.reshape(2, 68).T'),
         ('values.reshape(68, 2)', 'values.reshape(68, 2)[:, ::-1]'),  # x and y swapped

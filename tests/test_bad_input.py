@@ -166,7 +166,7 @@ def rbvae(*args: str, **kwargs) -> subprocess.CompletedProcess:
     (['demo', '--device', 'tpu'], 'expected a device that is here'),
     (['demo', '--steps', '-3', '--data', 'turned_shapes'], 'expected steps'),
     (['demo', '--data', 'nobody'],
-     "expected one of the experiments digit_styles, drawn_faces, turned_shapes, got 'nobody'"),
+     "expected one of the experiments affectnet, digit_styles, drawn_faces, turned_shapes, got 'nobody'"),
     (['table', '--methods', 'vea'], "expected one of the methods beta_tcvae, .*, vae, got 'vea'"),
     (['table', '--out', 'file/x'], "expected a folder that can be written, got 'file/x'"),
 ])

@@ -71,7 +71,7 @@ def test_a_disk_that_is_full(folders, tmp_path):
 
 def test_a_full_disk_keeps_the_checkpoint_before(folders, tmp_path):
     """The one that cannot be written does not replace the one that was."""
-    run = run_of(folders, tmp_path / 'run', steps=501)
+    run = run_of(folders, tmp_path / 'run', steps=7)
     code = ('import sys; from rbvae_nb.runs import go_on\n'
             'from rbvae_nb import training\n'
             'steps = training.Run.advance\n'
