@@ -81,6 +81,12 @@ def serving(folder: Path) -> Iterator[str]:
     finally: server.shutdown()
 
 
+def images_of(data) -> dict:
+    """All images of an experiment, by where they are."""
+    return dict(unlabelled=data.sets.unlabelled, reference=data.sets.reference,
+                fit=data.fit.images, test=data.test.images)
+
+
 def noise_folders(root: Path, n: int) -> Path:
     """`with` and `without`, n images of noise each."""
     import cv2

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import torch
+from conftest import images_of
 from rbvae_nb.experiments import Experiment, find_experiment
 from rbvae_nb.faces import (EXPRESSIONS, IMAGE_SIZES, PROTOTYPES, UNITS, Person, View, from_front, chaikin, draw_faces,
                             drawn_faces, landmarks, sample_people, sample_units, sample_views, seen)
@@ -14,12 +15,6 @@ MIRROR = [*range(16, -1, -1), *range(26, 16, -1), *range(27, 31), *range(35, 30,
 @pytest.fixture(scope='module')
 def data() -> Experiment:
     return drawn_faces(n=200)
-
-
-def images(data: Experiment) -> dict[str, torch.Tensor]:
-    """All images of an experiment, by where they are."""
-    return dict(unlabelled=data.sets.unlabelled, reference=data.sets.reference,
-                fit=data.fit.images, test=data.test.images)
 
 
 def faces(n: int, seed: int = 0) -> tuple[Person, np.ndarray, View]:
@@ -51,14 +46,14 @@ def test_no_faces_are_refused_in_one_sentence():
 
 @pytest.mark.parametrize('size', IMAGE_SIZES)
 def test_every_size(size: int):
-    drawn = images(drawn_faces(size, n=8))
+    drawn = images_of(drawn_faces(size, n=8))
     assert {name: tuple(part.shape) for name, part in drawn.items()} == {
         name: (n, 3, size, size) for name, n in dict(unlabelled=8, reference=8, fit=140, test=140).items()}
     assert all(part.dtype == torch.uint8 for part in drawn.values())
 
 
 def test_no_image_is_in_two_places(data: Experiment):
-    every = [image.numpy().tobytes() for part in images(data).values() for image in part]
+    every = [image.numpy().tobytes() for part in images_of(data).values() for image in part]
     assert len(set(every)) == len(every) == 200 + 200 + 140 + 140
 
 
@@ -83,8 +78,8 @@ def test_people_of_the_splits_are_the_same_and_not_those_of_the_sets(monkeypatch
 
 
 def test_a_seed_decides_every_image(data: Experiment):
-    again, other = images(drawn_faces(n=200)), images(drawn_faces(n=200, seed=1))
-    for name, part in images(data).items():
+    again, other = images_of(drawn_faces(n=200)), images_of(drawn_faces(n=200, seed=1))
+    for name, part in images_of(data).items():
         assert part.equal(again[name]), name
         assert not (part == other[name]).flatten(1).all(1).any(), name
 

@@ -1,7 +1,7 @@
 """The shapes: what is refused, what the sets and splits share, and what a seed decides."""
 import numpy as np
 import pytest
-import torch
+from conftest import images_of
 from rbvae_nb.experiments import Experiment, find_experiment
 from rbvae_nb.shapes import IMAGE_SIZES, KINDS, SIDES, turned_shapes
 
@@ -9,12 +9,6 @@ from rbvae_nb.shapes import IMAGE_SIZES, KINDS, SIDES, turned_shapes
 @pytest.fixture(scope='module')
 def data() -> Experiment:
     return turned_shapes(n=800)
-
-
-def images(data: Experiment) -> dict[str, torch.Tensor]:
-    """All images of an experiment, by where they are."""
-    return dict(unlabelled=data.sets.unlabelled, reference=data.sets.reference,
-                fit=data.fit.images, test=data.test.images)
 
 
 @pytest.mark.parametrize('size', [0, 28, 31, 128, -32])
@@ -30,14 +24,14 @@ def test_too_few_images_are_refused_in_one_sentence(n: int):
 @pytest.mark.parametrize('size', IMAGE_SIZES)
 def test_every_size_and_the_fewest_images(size: int):
     data = turned_shapes(size, n=40)
-    assert {name: tuple(part.shape) for name, part in images(data).items()} == {
+    assert {name: tuple(part.shape) for name, part in images_of(data).items()} == {
         name: (n, 3, size, size) for name, n in dict(unlabelled=40, reference=40, fit=10, test=10).items()}
     assert set(data.test.labels) == set(KINDS)
 
 
 def test_no_image_is_in_two_places(data: Experiment):
     """Nor twice in one place: places, sizes and proportions are drawn anew for each."""
-    seen = [image.numpy().tobytes() for part in images(data).values() for image in part]
+    seen = [image.numpy().tobytes() for part in images_of(data).values() for image in part]
     assert len(set(seen)) == len(seen) == 800 + 800 + 200 + 200
 
 
@@ -68,15 +62,15 @@ def test_factors_tell_nothing_about_each_other_or_the_kind():
 
 
 def test_a_seed_decides_every_image(data: Experiment):
-    again, other = images(turned_shapes(n=800)), images(turned_shapes(n=800, seed=1))
-    for name, part in images(data).items():
+    again, other = images_of(turned_shapes(n=800)), images_of(turned_shapes(n=800, seed=1))
+    for name, part in images_of(data).items():
         assert part.equal(again[name]), name
         assert not (part == other[name]).flatten(1).all(1).any(), name
 
 
 def test_the_white_line_is_in_every_image(data: Experiment):
     """Its pixels are the brightest: neither filling nor ground is white."""
-    for name, part in images(data).items():
+    for name, part in images_of(data).items():
         assert (part.amin(1).flatten(1).amax(1) == 255).all(), name
         assert (part[:, :, [0, -1]] < 255).all() and (part[..., [0, -1]] < 255).all(), name  # none is cut off
 

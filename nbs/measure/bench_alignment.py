@@ -2,8 +2,8 @@
 
 For each N (500, 1,000 and 2,000 if none is given) N JPEG files of 450 × 450 pixels, the size of a usual crop, are
 written with 68 landmarks each, then read from the disk and aligned into squares of 96 pixels, as AffectNet's are; and
-the same images are aligned once more from memory. Each three times, of which the quickest counts: the others were
-disturbed. The rows go into bench-alignment.csv beside this file; less than a minute.
+the same images are aligned once more from memory. Each five times, of which the median stands here, with the slowest
+and the quickest. The rows go into bench-alignment.csv beside this file; less than a minute.
 """
 import sys
 import tempfile
@@ -36,29 +36,30 @@ def some_images(n: int, size: int, rng: np.random.Generator) -> list[np.ndarray]
     return images
 
 
-def seconds(work) -> float:
-    """Of the quickest of three calls."""
-    times = []
-    for _ in range(3):
+def speeds(what: str, n: int, work) -> dict[str, int]:
+    """Images per second in five turns: median, smallest and largest."""
+    found = []
+    for _ in range(5):
         start = time.perf_counter()
         for square in work(): assert not isinstance(getattr(square, 'image', square), str)
-        times.append(time.perf_counter() - start)
-    return min(times)
+        found.append(n / (time.perf_counter() - start))
+    return {what: round(np.median(found)), f'{what}, min': round(min(found)), f'{what}, max': round(max(found))}
 
 
 def measured(n: int) -> dict[str, float]:
     """One row."""
     rng = np.random.default_rng(0)
-    landmarks, images = [some_landmarks(rng, 450) for _ in range(n)], some_images(20, 450, rng)
-    shape = mean_shape(np.stack(landmarks))
+    marks, images = [some_landmarks(rng, 450) for _ in range(n)], some_images(20, 450, rng)
+    shape = mean_shape(np.stack(marks))
     with tempfile.TemporaryDirectory() as folder:
-        faces = [Face(f'{i}.jpg', Path(folder, f'{i}.jpg'), points, 0) for i, points in enumerate(landmarks)]
+        faces = [Face(f'{i}.jpg', Path(folder, f'{i}.jpg'), points, 0) for i, points in enumerate(marks)]
         for i, face in enumerate(faces): cv2.imwrite(str(face.path), images[i % 20])
         size = sum(face.path.stat().st_size for face in faces) / n
-        read = seconds(lambda: side_by_side(lambda face: read_face(face, shape, 96), faces))
-    alone = seconds(lambda: align_many(((images[i % 20], points) for i, points in enumerate(landmarks)), shape))
-    return {'images': n, 'kB a file': round(size / 1000), 'read and aligned, images/s': round(n / read),
-            'aligned from memory, images/s': round(n / alone)}
+        read = speeds('read and aligned, images/s', n,
+                      lambda: side_by_side(lambda face: read_face(face, shape, 96), faces))
+    alone = speeds('aligned from memory, images/s', n,
+                   lambda: align_many(((images[i % 20], points) for i, points in enumerate(marks)), shape))
+    return {'images': n, 'kB per file': round(size / 1000)} | read | alone
 
 
 if __name__ == '__main__':
