@@ -83,7 +83,8 @@ def paint(
     colour: np.ndarray,  # (3,) weights of R, G, B; they sum to 1
 ) -> np.ndarray:  # (H, W, 3) float32 in [0, 255]
     "Multiply an image into its three colour channels."
-    return gray[..., None].astype(np.float32) * np.asarray(colour, np.float32)
+    gray = gray.astype(np.float32)
+    return cv2.merge([gray * np.float32(weight) for weight in colour])
 
 # %% ../nbs/02b_digits.ipynb #62f1a891
 def shrink(
