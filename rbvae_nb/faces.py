@@ -9,7 +9,7 @@ __all__ = ['UNITS', 'PROTOTYPES', 'EXPRESSIONS', 'RANGES', 'SKIN', 'HAIR', 'IRIS
            'IMAGE_SIZES', 'DARK', 'WHITE', 'sample_units', 'Person', 'between', 'sample_people', 'points', 'jaw',
            'brow', 'nose', 'eye', 'mouth_line', 'mouth', 'from_front', 'View', 'sample_views', 'seen', 'landmarks',
            'chaikin', 'Sketch', 'surroundings', 'Drawing', 'draw_head', 'draw_folds', 'draw_eye', 'draw_brow',
-           'draw_nose', 'draw_mouth', 'draw', 'draw_faces', 'drawn_faces']
+           'draw_nose', 'draw_mouth', 'draw', 'draw_faces', 'Faces', 'sample_all', 'sample_faces', 'drawn_faces']
 
 # %% ../nbs/02d_faces.ipynb #3fae18f3
 from dataclasses import dataclass
@@ -393,27 +393,55 @@ def draw_faces(
     return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
 
 # %% ../nbs/02d_faces.ipynb #8edec2d4
-def _split(people: Person, times: int, rng: np.random.Generator, image_size: int) -> Split:
-    "Each of some people with each expression, several times."
+class Faces(NamedTuple):
+    "All that decides some drawings: one entry per face."
+    who: np.ndarray  # (N,) int, a number for each person
+    expression: np.ndarray  # (N,) keys of `PROTOTYPES`, or 'neutral'
+    units: np.ndarray  # (N, 13) in [0, 1], in the order of `UNITS`
+    people: Person
+    views: View
+
+    def draw(self, image_size: int = 32) -> Tensor:  # (N, 3, H, H) uint8
+        "The drawings."
+        return draw_faces(self.people, self.units, self.views, image_size)
+
+def sample_all(
+    people: Person,  # of P people
+    times: int,  # how often each makes each expression
+    rng: np.random.Generator,
+) -> Faces:  # of P × 7 × `times` faces
+    "Each of some people with each expression, several times, in views of their own."
     who, what, _ = (axis.ravel() for axis in np.indices((len(people.width), len(EXPRESSIONS), times)))
     expression = np.array(EXPRESSIONS)[what]
-    images = draw_faces(Person(*(values[who] for values in people)), sample_units(expression, rng),
-                        sample_views(len(who), rng), image_size)
-    return Split(images, {'expression': expression}, who, target='expressions', identity='person')
+    units, people = sample_units(expression, rng), Person(*(values[who] for values in people))
+    return Faces(who, expression, units, people, sample_views(len(who), rng))
 
+def sample_faces(
+    n: int = 4000,  # unlabelled faces, and as many reference faces; a split has a quarter of it, 140 at least
+    seed: int = 0,  # decides every face, but not who the twenty people of the splits are
+) -> dict[str, Faces]:  # 'unlabelled', 'reference', 'fit', 'test'
+    "What `drawn_faces` draws."
+    rng = np.random.default_rng(seed)
+    what, neutral = rng.choice(EXPRESSIONS, n), np.full(n, 'neutral')
+    units, rest, who = sample_units(what, rng), np.zeros((n, len(UNITS))), np.arange(n)
+    made = {name: Faces(who, of, moves, sample_people(n, rng), sample_views(n, rng))
+            for name, of, moves in (('unlabelled', what, units), ('reference', neutral, rest))}
+    known = sample_people(20, np.random.default_rng(20))
+    return made | {name: sample_all(known, max(1, round(n / 4 / 140)), rng) for name in ('fit', 'test')}
+
+# %% ../nbs/02d_faces.ipynb #b468bb66
 @EXPERIMENTS.add
 def drawn_faces(
     image_size: int = 32,  # pixels, one of `IMAGE_SIZES`
-    n: int = 4000,  # unlabelled images, and as many reference images; a split has a quarter of it, 140 at least
+    n: int = 4000,  # as in `sample_faces`
     seed: int = 0,  # decides every face; another image size gives the same faces
     device: str | torch.device = 'cpu',  # where the sets are kept
 ) -> Experiment:  # raises ValueError for another image size or n below 1
     "Faces with seven expressions, and neutral faces for reference."
     if n < 1: raise ValueError(f'expected n of at least 1, got {n}')
-    rng = np.random.default_rng(seed)
-    def faces(units: np.ndarray) -> Tensor:
-        return draw_faces(sample_people(n, rng), units, sample_views(n, rng), image_size)
-    unlabelled = faces(sample_units(rng.choice(EXPRESSIONS, n), rng))
-    reference, known = faces(np.zeros((n, len(UNITS)))), sample_people(20, rng)
-    fit, test = (_split(known, max(1, round(n / 4 / 140)), rng, image_size) for _ in range(2))
-    return Experiment(ImageSets(unlabelled, reference, device), fit, test, name='drawn_faces')
+    faces = sample_faces(n, seed)
+    images = {name: of.draw(image_size) for name, of in faces.items()}
+    fit, test = (Split(images[name], {'expression': faces[name].expression}, faces[name].who,
+                       target='expressions', identity='person') for name in ('fit', 'test'))
+    sets = ImageSets(images['unlabelled'], images['reference'], device)
+    return Experiment(sets, fit, test, name='drawn_faces', classifier='faces-classifier')

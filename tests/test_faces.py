@@ -1,11 +1,14 @@
 """Drawn faces: points, views and drawings agree with each other, and sets and splits share what they should."""
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from conftest import images_of
 from rbvae_nb.experiments import Experiment, find_experiment
 from rbvae_nb.faces import (EXPRESSIONS, IMAGE_SIZES, PROTOTYPES, UNITS, Person, View, from_front, chaikin, draw_faces,
-                            drawn_faces, landmarks, sample_people, sample_units, sample_views, seen)
+                            drawn_faces, landmarks, sample_faces, sample_people, sample_units, sample_views, seen)
 
 MIRROR = [*range(16, -1, -1), *range(26, 16, -1), *range(27, 31), *range(35, 30, -1),
           45, 44, 43, 42, 47, 46, 39, 38, 37, 36, 41, 40,
@@ -228,3 +231,29 @@ def test_an_open_mouth_is_dark_and_has_teeth():
 def test_the_experiment_is_found_by_its_name():
     assert find_experiment('drawn_faces') is drawn_faces
     with pytest.raises(ValueError, match='no other source'): find_experiment('drawn_faces:x')
+
+
+class ReadsThese:
+    """In the place of a judge: it has these landmarks in view, whatever the image."""
+    def __init__(self, faces, at): self.faces, self.at = faces, at
+
+    def measure(self, images):
+        read = {f'{axis}{k}': self.at[:, k, i] for k in range(68) for i, axis in enumerate('xy')}
+        return self.faces.who, {'expression': self.faces.expression} | read
+
+
+def test_what_stays_and_what_arrives_is_found(monkeypatch):
+    """Landmarks that are moved by .3 of one's own units and .6 of the giver's; and of one's own alone."""
+    measure = Path(__file__).parents[1] / 'nbs/measure'
+    monkeypatch.syspath_prepend(str(measure))
+    module = runpy.run_path(str(measure / 'faces.py'))
+    faces = sample_faces(n=40)['test']
+    giver = np.random.default_rng(0).permutation(len(faces.who))
+    rest, own, given = (landmarks(faces.people, units, faces.views)
+                        for units in (0 * faces.units, faces.units, faces.units[giver]))
+    judge = ReadsThese(faces, rest + .3 * (own - rest) + .6 * (given - rest))
+    told = module['seen'](judge, None, faces, giver)
+    assert (told['stays'], told['arrives']) == pytest.approx((.3, .6), abs=1e-6)
+    assert told['person'] == told['own'] == 1 and told['giver'] == (faces.expression == faces.expression[giver]).mean()
+    alone = module['seen'](ReadsThese(faces, rest + .3 * (own - rest)), None, faces, np.arange(len(giver)))
+    assert alone['stays'] == pytest.approx(.3, abs=1e-6) and 'arrives' not in alone
