@@ -81,14 +81,14 @@ def mmd(
     a: Tensor,  # (N, D) codes
     b: Tensor,  # (M, D) codes
 ) -> Tensor:  # scalar, at least 0 but for rounding
-    "Squared maximum mean discrepancy, $\\overline{k(a,a')}+\\overline{k(b,b')}-2\\,\\overline{k(a,b)}$, over all pairs."
+    "Squared maximum mean discrepancy: $\\overline{k(a,a')}+\\overline{k(b,b')}-2\\,\\overline{k(a,b)}$ of all pairs."
     return gaussian_kernels(a, a).mean() + gaussian_kernels(b, b).mean() - 2 * gaussian_kernels(a, b).mean()
 
 # %% ../nbs/10a_related.ipynb #b744a226
 @METHODS.add
 @delegates()
 class MMCVAE(FixedReference):
-    "MM-cVAE (Weinberger et al., 2022): Eq. 3 with $\\mathbf e^r=0$, and the MMD of **z** and of reference images' **e**."
+    "MM-cVAE (Weinberger et al., 2022): Eq. 3 with $\\mathbf e^r=0$; MMDs of **z** and of reference images' **e**."
     name, title, hyperparameter, in_table = 'mm_cvae', 'MM-cVAE', 'mmd_z_weight', False
     watch = ('reconstruction_u', 'mmd_z', 'mmd_e')
 
