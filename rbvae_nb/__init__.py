@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_WHERE` says the same 
     from .probing import probe as probe
     from .rbvae import RbVAE as RbVAE
     from .rbvae import compare as compare
+    from .related import CVAE as CVAE
+    from .related import MMCVAE as MMCVAE
     from .runs import train_folders as train_folders
     from .shapes import turned_shapes as turned_shapes
     from .srbvae import SRbVAE as SRbVAE
@@ -56,6 +58,7 @@ _WHERE = {  # module: names
     'methods': ['METHODS', 'Method', 'load'],
     'probing': ['probe'],
     'rbvae': ['RbVAE', 'compare'],
+    'related': ['CVAE', 'MMCVAE'],
     'runs': ['train_folders'],
     'shapes': ['turned_shapes'],
     'srbvae': ['SRbVAE'],

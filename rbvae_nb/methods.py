@@ -137,6 +137,7 @@ class Method(Autoencoder):
     title: ClassVar[str] = ''  # in figures
     watch: ClassVar[tuple[str, ...]] = ()  # the terms that matter most, for the progress bar
     hyperparameter: ClassVar[str] = ''  # the argument that weighs what the method regularises, if it has one
+    in_table: ClassVar[bool] = True  # whether `rbvae table` takes it without being asked for it by name
     presets: ClassVar[dict[str, dict]] = {}  # name: {'model': arguments, 'recipe': arguments of `train`}
     laplace_scale: float
     pyramid: int

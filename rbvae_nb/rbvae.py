@@ -71,19 +71,26 @@ class RbVAE(Method):
         "What the images of a batch are decoded from; reference images have $\\mathbf e=\\mathbf e^r$."
         return z.sample(), torch.cat([e.sample(), self.e_ref.expand(len(e.mean), -1)])
 
-    def losses(self, x_u: Tensor, x_r: Tensor, elapsed: float = 1.) -> Losses:
-        "Eq. 3, its five terms by name."
+    def eq_3(self,
+        x_u: Tensor, x_r: Tensor,  # a batch from each set, (B, 3, H, H) in [-1, 1]
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:  # scalars by name, and z and e that the images were decoded from
+        "The five terms of Eq. 3, and the codes: (2B, dim_z) and (2B, dim_e), unlabelled images first."
         n, x = len(x_u), self.encoder_z.tower.patches(torch.cat([x_u, x_r]))
-        z, e = Posterior(*self.encoder_z(x)), Posterior(*self.encoder_e(x[:n]))
-        x_hat_u, x_hat_r = self.generator(*self.sample_codes(z, e)).chunk(2)  # one pass for both streams
-        kl_z_u, kl_z_r = z.kl().chunk(2)
-        terms = {
+        q_z, q_e = Posterior(*self.encoder_z(x)), Posterior(*self.encoder_e(x[:n]))
+        z, e = self.sample_codes(q_z, q_e)
+        x_hat_u, x_hat_r = self.generator(z, e).chunk(2)  # one pass for both streams
+        kl_z_u, kl_z_r = q_z.kl().chunk(2)
+        return {
             'kl_z_u': kl_z_u.mean(),
-            'kl_e_u': e.kl().mean(),
+            'kl_e_u': q_e.kl().mean(),
             'reconstruction_u': self.reconstruction(x_u, x_hat_u),
             'kl_z_r': kl_z_r.mean(),
             'reconstruction_r': self.reconstruction(x_r, x_hat_r),
-        }
+        }, z, e
+
+    def losses(self, x_u: Tensor, x_r: Tensor, elapsed: float = 1.) -> Losses:
+        "Eq. 3, its five terms by name."
+        terms, *_ = self.eq_3(x_u, x_r)
         objective: Any = sum(terms.values())
         return {'model': objective}, terms
 

@@ -6,8 +6,8 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/table.html.md"""
 
 # %% auto #0
 __all__ = ['KEY', 'over_seeds', 'next_run', 'decimal', 'number', 'has_two_codes', 'marked', 'systems', 'target_table',
-           'both_ways_table', 'swap_table', 'markdown', 'report', 'figure', 'check_factor', 'several', 'run_table',
-           'write_report']
+           'both_ways_table', 'swap_table', 'markdown', 'report', 'figure', 'check_factor', 'several',
+           'default_systems', 'run_table', 'write_report']
 
 # %% ../nbs/11a_table.ipynb #0a22cdab
 import io
@@ -227,12 +227,16 @@ def several(kind: type, metavar: str) -> dict:
     "How the command line reads an argument that takes several values."
     return dict(nargs='+', type=kind, metavar=metavar)
 
+def default_systems() -> list[str]:
+    "What a table has if it names no method: the paper's nine systems, and what a reader has added."
+    return [name for name, method in METHODS.all().items() if method.in_table]
+
 def run_table(
     out: str | Path = 'rbvae-table',  # folder of the runs and of what is reported; the same folder goes on
     data: str = 'digit_styles',  # experiment: digit_styles (:mnist, :FOLDER), turned_shapes, drawn_faces, affectnet
     root: str = '',  # folder that the experiment reads, as after a colon: --data affectnet --root DIR
     preset: str = 'small',  # 'small'; 'medium': 64 pixels; or 'paper': 64 pixels, 50,000 steps of 36 + 36 images
-    methods: Annotated[Sequence[str] | None, several(str, 'NAME')] = None,  # all, or some: NAME or NAME:ARGUMENT=VALUE
+    methods: Annotated[Sequence[str] | None, several(str, 'NAME')] = None,  # the paper's, or NAME, NAME:ARGUMENT=VALUE
     seeds: Annotated[Sequence[int], several(int, 'SEED')] = (0, 1, 2),  # a run of every method for each
     sweep: Annotated[Sequence[float], several(float, 'VALUE')] = (),  # tried for each method's hyperparameter
     steps: Annotated[int | None, dict(type=int)] = None,  # of each training, instead of the preset's own
@@ -246,7 +250,7 @@ def run_table(
     if steps is not None and steps < 1: raise ValueError(f'expected steps of at least 1, got {steps}')
     pick_device(device)
     data = with_root(data, root)
-    plan, names, first = Sweep(Path(out), preset, data, steps, device), [*(methods or METHODS.all())], seeds[0]
+    plan, names, first = Sweep(Path(out), preset, data, steps, device), [*(methods or default_systems())], seeds[0]
     size = _image_size([run_config(name, first, preset) for name in names], preset)
     experiment = cached_experiment(data, size)  # downloaded or refused before anything is written
     check_factor(factor, experiment)

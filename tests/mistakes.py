@@ -10,6 +10,7 @@ WATCH = {
     'starts': ['losses', 'starts'],
     'srbvae': ['losses', 'training', 'methods'],
     'baselines': ['oracles', 'losses', 'training'],
+    'related': ['losses', 'oracles', 'methods'],
     'training': ['training', 'methods', 'losses'],
     'probing': ['probing'],
     'attributes': ['attributes'],
@@ -54,7 +55,7 @@ MISTAKES = {
     'rbvae': [
         ('self.e_ref.expand(len(e.mean), -1)', 'self.e_ref.detach().expand(len(e.mean), -1)'),
         ('self.e_ref.expand(len(e.mean), -1)', 'e.sample()'),
-        ("'kl_e_u': e.kl()", "'kl_e_u': Posterior(*self.encoder_e(x[n:])).kl()"),  # the other stream
+        ("'kl_e_u': q_e.kl()", "'kl_e_u': Posterior(*self.encoder_e(x[n:])).kl()"),  # the other stream
         ("'kl_z_r': kl_z_r.mean()", "'kl_z_r': kl_z_u.mean()"),
         ('[e.sample(), self.e_ref', '[e.mean, self.e_ref'),
         ('x_hat_u, x_hat_r = self', 'x_hat_r, x_hat_u = self'),
@@ -153,6 +154,32 @@ MISTAKES = {
         ('value.float(), share)', 'value.float(), 1 - share)'),
         ('if self.training: self.follow', 'if not self.training: self.follow'),
         ("self.e_mean.cpu() + codes['e']", "self.e_ref.cpu() + codes['e']"),
+    ],
+    'related': [
+        ('self.e_ref.detach().expand(len(e.mean), -1)', 'self.e_ref.expand(len(e.mean), -1)'),
+        ('self.e_ref.detach().expand(len(e.mean), -1)', 'e.sample()'),
+        ('z.sample(), torch.cat', 'z.mean, torch.cat'),
+        # cVAE
+        ('objective + self.tc_weight', 'objective - self.tc_weight'),
+        ('self.log_ratio(z[:n], e[:n])', 'self.log_ratio(z[n:], e[:n])'),  # z of the other set
+        ('e[:n].detach().roll(1, 0)', 'e[:n].detach()'),  # nothing exchanged
+        ('e[:n].detach().roll(1, 0)', 'e[:n].detach().roll(1, 1)'),  # dimensions in place of images
+        ('self.log_ratio(*pairs), self.log_ratio(*exchanged)', 'self.log_ratio(*exchanged), self.log_ratio(*pairs)'),
+        # MM-cVAE
+        ('range(-6, 7)', 'range(-6, 6)'),
+        ('(-gamma * squares)', '(-gamma / 2 * squares)'),
+        ('.square().sum(2)', '.square().mean(2)'),
+        ('.square().sum(2)', '.square().sum(2).sqrt()'),
+        ('.sum(0)', '.mean(0)'),
+        ('gaussian_kernels(b, b).mean()', 'gaussian_kernels(a, a).mean()'),
+        ('- 2 * gaussian_kernels(a, b)', '- gaussian_kernels(a, b)'),
+        ('mmd(*z.chunk(2))', 'mmd(z, torch.randn_like(z))'),
+        ('Posterior(*self.encoder_e(x_r)).sample()', 'Posterior(*self.encoder_e(x_r)).mean'),
+        ('Posterior(*self.encoder_e(x_r)).sample()', 'Posterior(*self.encoder_e(x_u)).sample()'),
+        ('self.e_ref.detach()[None]', 'self.e_ref[None]'),
+        ('self.e_ref.detach()[None]', 'torch.randn_like(e_r)'),
+        ("self.mmd_z_weight * terms['mmd_z'] + self.mmd_e_weight * terms['mmd_e']",
+         "self.mmd_e_weight * terms['mmd_z'] + self.mmd_z_weight * terms['mmd_e']"),
     ],
     'training': [
         ('reversed(model.players().items())', 'list(model.players().items())'),  # the model first

@@ -17,6 +17,7 @@ from rbvae_nb.baselines import SVAE, BetaTCVAE, DIPVAE1, DIPVAE2, Mathieu
 from rbvae_nb.images import ImageSets
 from rbvae_nb.methods import METHODS, Method
 from rbvae_nb.rbvae import RbVAE
+from rbvae_nb.related import CVAE, MMCVAE
 from rbvae_nb.srbvae import SRbVAE
 from rbvae_nb.starts import IgnoresE, Taught
 from rbvae_nb.training import Run, alternating_step, gradient_step
@@ -259,6 +260,50 @@ def mathieu_objective(t: Terms, w: dict) -> Tensor:
     return errors + t['kl'] + w['adversarial_weight'] * t['adversarial']
 
 
+# Contrastive analysis
+fixed_terms = eq_3(lambda z_u, z_r, e_u, e_ref, noise: ((z_u, e_u), (z_r, e_ref.detach())))  # e_ref learns nothing
+
+
+def cvae_terms(model: CVAE, w: dict, x_u: Tensor, x_r: Tensor, draws: Draws) -> Terms:
+    """Eq. 3; what the discriminator says of the two codes of unlabelled images; pairs with the e of the one before."""
+    noise_z, noise_e = draws.normal
+    z, e = sample(posterior(model.encoder_z, x_u), noise_z[:N]), sample(posterior(model.encoder_e, x_u), noise_e)
+    others = torch.stack([e[i - 1] for i in range(N)])
+    d = model.discriminator(torch.cat([torch.cat([z, z]), torch.cat([e, others])], 1)).squeeze(1)
+    return fixed_terms(model, w, x_u, x_r, draws) | {'total_correlation': d[:N].mean(), 'discriminator': logistic(d)}
+
+
+def cvae_objective(t: Terms, w: dict) -> Tensor:
+    """γ weighs the total correlation."""
+    return rbvae_objective(t, w) + w['tc_weight'] * t['total_correlation']
+
+
+def discrepancy(a: Tensor, b: Tensor) -> Tensor:
+    """MMD² as a quadratic form: weights 1/n for a and -1/m for b, summed over all pairs and thirteen kernels."""
+    points = torch.cat([a, b])
+    weights = torch.cat([torch.full((len(a),), 1 / len(a)), torch.full((len(b),), -1 / len(b))])
+    distances = torch.cdist(points, points, compute_mode='donot_use_mm_for_euclid_dist')
+    return sum(weights @ torch.exp(-10. ** power * distances ** 2) @ weights for power in range(-6, 7))
+
+
+def mm_cvae_terms(model: MMCVAE, w: dict, x_u: Tensor, x_r: Tensor, draws: Draws) -> Terms:
+    """Eq. 3; z of both sets, and e of reference images beside the point e_ref, which learns nothing."""
+    before = Draws()
+    *before.normal, noise_e_r = draws.normal
+    noise_u, noise_r = before.normal[0].split(N)
+    z_u, z_r = sample(posterior(model.encoder_z, x_u), noise_u), sample(posterior(model.encoder_z, x_r), noise_r)
+    e_r = sample(posterior(model.encoder_e, x_r), noise_e_r)
+    return fixed_terms(model, w, x_u, x_r, before) | {
+        'mmd_z': discrepancy(z_u, z_r),
+        'mmd_e': discrepancy(e_r, model.e_ref.detach()[None]),
+    }
+
+
+def mm_cvae_objective(t: Terms, w: dict) -> Tensor:
+    """A weight for each discrepancy."""
+    return rbvae_objective(t, w) + w['mmd_z_weight'] * t['mmd_z'] + w['mmd_e_weight'] * t['mmd_e']
+
+
 # The symmetric objective
 class Codes(NamedTuple):
     """Codes of both streams; reference images have e_ref for e."""
@@ -368,6 +413,13 @@ NETWORKS = dict(channels=(8, 6, 4), generator_channels=(8, 6, 5, 4), dim_z=5)
 U, R = 'generator encoder_z encoder_e', 'generator encoder_z e_ref'  # whatever makes an image of either stream
 ONE_CODE = {'kl': ('encoder_z', 'u'), 'reconstruction': ('generator encoder_z', 'u')}
 PENALISED = ONE_CODE | {'penalty': ('encoder_z', 'u')}
+FIXED = {  # Eq. 3 where e_ref does not learn
+    'kl_z_u': ('encoder_z', 'u'),
+    'kl_e_u': ('encoder_e', 'u'),
+    'reconstruction_u': (U, 'u'),
+    'kl_z_r': ('encoder_z', 'r'),
+    'reconstruction_r': ('generator encoder_z', 'r'),
+}
 FORMULAS: dict[type[Method], Formula] = {
     VAE: Formula(dict(beta=.7, laplace_scale=1.3, pyramid=3), vae_terms, vae_objective, ONE_CODE),
     BetaVAE: Formula(dict(beta=5.3, laplace_scale=1.7, pyramid=2), vae_terms, vae_objective, ONE_CODE),
@@ -410,6 +462,15 @@ FORMULAS: dict[type[Method], Formula] = {
         'kl': ('encoder_z', 'ur'),
         'adversarial': (U, '-'),
         'discriminator': ('discriminator', '-'),
+    }),
+    CVAE: Formula(dict(tc_weight=2.7, laplace_scale=1.4, pyramid=1, dim_e=3), cvae_terms, cvae_objective, FIXED | {
+        'total_correlation': ('encoder_z encoder_e', 'u'),
+        'discriminator': ('discriminator', '-'),
+    }),
+    MMCVAE: Formula(dict(mmd_z_weight=4.3, mmd_e_weight=.71, laplace_scale=.7, pyramid=2, dim_e=3), mm_cvae_terms,
+                    mm_cvae_objective, FIXED | {
+        'mmd_z': ('encoder_z', 'ur'),
+        'mmd_e': ('encoder_e', 'r'),
     }),
     SRbVAE: Formula(dict(laplace_scale=40., pretraining_scale=2.5, pyramid=2, dim_e=3, pretraining=.25, ramp=.5,
                          adversarial_weight=1.7, latent_z_weight=.31, latent_e_weight=.83, kl_weight=.43,

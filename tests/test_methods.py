@@ -184,6 +184,24 @@ def test_a_player_moves_only_its_own_parameters(batch, step, who, moves):
     assert changed(before, model) == moves
 
 
+@pytest.mark.parametrize('name', ['cvae', 'mm_cvae'])
+@pytest.mark.parametrize('step', [gradient_step, alternating_step])
+def test_a_fixed_reference_code_stays_at_zero(batch, name, step):
+    """While everything else of the model moves; that of Rb-VAE moves too."""
+    def moved(model: Method) -> set[str]:
+        before = copy.deepcopy(model)
+        step(model, {who: torch.optim.Adam(p, 1e-3) for who, p in model.players().items()}, *batch)
+        return changed(before, model)
+    model = METHODS.find(name).preset('small')[0]
+    assert {'generator', 'encoder_z', 'encoder_e'} <= moved(model) and model.e_ref.equal(torch.zeros(8))
+    assert 'e_ref' in moved(METHODS.find('rbvae').preset('small')[0])
+
+
+def test_a_total_correlation_needs_two_images(batch):
+    with pytest.raises(ValueError, match='^expected at least two unlabelled images, to exchange codes, got 1$'):
+        METHODS.find('cvae').preset('small')[0].losses(*(x[:1] for x in batch))
+
+
 def test_simultaneous_gradients_are_those_of_each_loss_alone(batch):
     """Each player's gradient equals the one computed from a fresh, separate backward pass."""
     model = SRbVAE.preset('small')[0]

@@ -16,8 +16,8 @@ REQUIRED = [
     'index', '01_problem', '02_images', '02a_experiments', '02b_digits', '02c_shapes', '02d_faces', '03_divergences',
     '03a_derivation', '03b_degenerate', '03c_adversarial', '04_networks', '04a_files', '04b_methods', '05_vae',
     '06_training', '07_probing', '07a_attributes', '08_rbvae', '08a_quality', '09_srbvae', '09a_speed',
-    '09b_stability', '09c_same_start', '10_baselines', '11_sweep', '11a_table', '11b_results', '12_synthesis',
-    '13_explorer', '13a_export', '13b_live', '14_bench', '14a_machines', '15_folders', '15a_runs',
+    '09b_stability', '09c_same_start', '10_baselines', '10a_related', '11_sweep', '11a_table', '11b_results',
+    '12_synthesis', '13_explorer', '13a_export', '13b_live', '14_bench', '14a_machines', '15_folders', '15a_runs',
     '15b_report', '15c_estimator', '15d_hub', '15e_alignment', '15f_affectnet', '16_cli',
 ]
 # nbdev-test on one notebook. Through Python, since a console script need not be on the PATH.

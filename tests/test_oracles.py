@@ -1,4 +1,4 @@
-"""Baselines' losses beside an independent implementation (pythae) and beside numpy."""
+"""Losses of baselines and related methods beside independent implementations (pythae, sklearn) and beside numpy."""
 import math
 from types import SimpleNamespace
 
@@ -7,6 +7,7 @@ import pytest
 import torch
 from rbvae_nb.baselines import covariance, dip_penalty, total_correlation
 from rbvae_nb.methods import Posterior
+from rbvae_nb.related import gaussian_kernels, mmd
 
 
 @pytest.fixture(params=range(3))
@@ -60,3 +61,38 @@ def test_dip_penalty_is_that_of_numpy(batch, off_diagonal, diagonal):
         expected = off_diagonal * (C[~np.eye(6, dtype=bool)] ** 2).sum() + diagonal * ((np.diag(C) - 1) ** 2).sum()
         ours = dip_penalty(covariance(q.mean) + extra.diag(), off_diagonal, diagonal).item()
         assert ours == pytest.approx(expected, rel=1e-5)
+
+
+def test_kernels_are_those_of_sklearn(batch):
+    """Thirteen of them, one for each power of ten."""
+    rbf_kernel = pytest.importorskip('sklearn.metrics.pairwise').rbf_kernel
+    (a, _), b = batch
+    theirs = sum(rbf_kernel(a.numpy(), b.numpy()[:7], gamma=float(f'1e{power}')) for power in range(-6, 7))
+    assert gaussian_kernels(a, b[:7]).numpy() == pytest.approx(theirs, rel=1e-9)
+
+
+@pytest.mark.parametrize('shift', [0., .7, 3.])
+def test_mmd_is_the_closed_form_and_its_bias(shift):
+    """N(0, I) against N(μ, I) in 5 dimensions, in batches of 24 and 40: a point paired with itself counts 13."""
+    torch.manual_seed(0)
+    mean = torch.tensor([0., shift, 0., 0., 0.], dtype=torch.float64)
+    found = torch.stack([mmd(torch.randn(24, 5, dtype=torch.float64), torch.randn(40, 5, dtype=torch.float64) + mean)
+                         for _ in range(500)])
+    gammas = 10. ** np.arange(-6, 7)
+    alike = (1 + 4 * gammas) ** -2.5  # expected kernels of two points of one side
+    apart = alike * np.exp(-gammas * shift ** 2 / (1 + 4 * gammas))  # and of a point of either
+    expected = 2 * (alike - apart).sum() + (13 - alike.sum()) * (1 / 24 + 1 / 40)
+    assert found.mean().item() == pytest.approx(expected, abs=4 * found.std().item() / 500 ** .5)
+
+
+def test_mmd_of_a_point():
+    """It is 13 + 13 - 26 at the point itself, and nearly 13/n + 13 where no two codes see each other."""
+    point, n = torch.zeros(1, 3, dtype=torch.float64), 4
+    assert mmd(point.expand(n, 3), point).item() == 0
+    far = torch.arange(1, n + 1, dtype=torch.float64)[:, None].expand(n, 3) * 1e6
+    assert mmd(far, point).item() == pytest.approx(13 / n + 13, rel=.01)
+
+
+def test_mmd_refuses_other_dimensions():
+    with pytest.raises(ValueError, match=r'^expected codes of one dimension, got shapes \(4, 3\) and \(4, 1\)$'):
+        mmd(torch.zeros(4, 3), torch.zeros(4, 1))

@@ -91,6 +91,16 @@ def test_the_choice_is_by_validation(whole):
     assert 'seed 0' in (whole / 'table.md').read_text(encoding='utf-8')
 
 
+def test_a_table_that_names_no_method_has_the_nine_of_the_paper():
+    """Others come by name; what a reader has added comes too."""
+    nine = {'vae', 'beta_vae', 'dip_vae_1', 'dip_vae_2', 'beta_tcvae', 'svae', 'mathieu', 'rbvae', 'srbvae'}
+    package = {name for name, method in METHODS.all().items() if method.__module__.startswith('rbvae_nb.')}
+    assert package & {*table.default_systems()} == nine and package - nine == {'cvae', 'mm_cvae'}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METHODS, 'broken', Broken)
+        assert 'broken' in table.default_systems()
+
+
 class Broken(VAE):
     name, title = 'broken', 'Broken'
 
