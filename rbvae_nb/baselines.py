@@ -137,14 +137,7 @@ class SVAE(VAE):
     presets = {
         'small': dict(model={}, recipe=RECIPES['small']),
         'medium': VAE.presets['medium'],
-        'paper': dict(
-            model=dict(
-                SIZES['paper'],
-                laplace_scale=.01,
-                pyramid=0,
-            ),
-            recipe=RECIPES['paper'],
-        ),
+        'paper': dict(model=dict(SIZES['paper'], laplace_scale=.01, pyramid=0), recipe=RECIPES['paper']),
     }
 
     def __init__(self,

@@ -1,4 +1,4 @@
-"""The first rung: one code, one Gaussian posterior, one Laplace likelihood; and the β-VAE
+"""The simplest method: one code, one Gaussian posterior, one Laplace likelihood; and the β-VAE
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/vae.html.md"""
 
@@ -26,14 +26,7 @@ class VAE(Method):
     presets = {
         'small': dict(model={}, recipe=RECIPES['small']),
         'medium': dict(model=dict(SIZES['medium'], laplace_scale=9.6, pyramid=4), recipe=RECIPES['medium']),
-        'paper': dict(
-            model=dict(
-                SIZES['paper'],
-                laplace_scale=.01,
-                pyramid=0,
-            ),
-            recipe=RECIPES['paper'],
-        ),
+        'paper': dict(model=dict(SIZES['paper'], laplace_scale=.01, pyramid=0), recipe=RECIPES['paper']),
     }
 
     def __init__(self,

@@ -363,7 +363,7 @@ def test_the_command_exports_files_checkpoints_and_the_weights_of_the_package(tm
 
 @pytest.mark.parametrize('weights, says', [
     ('none.safetensors', "expected a weight file or one of .*'srbvae'.*, found none at 'none.safetensors'"),
-    ('vae', "found none at 'vae'"),
+    ('svae', "found none at 'svae'"),
     ('.', "found none at '.'"),
     ('cut', 'truncated or something else'),
     ('text', 'truncated or something else'),
