@@ -13,8 +13,9 @@ ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / 'nbs'
 NOTEBOOKS = sorted(p for p in NBS.rglob('*.ipynb') if not any(part[0] in '._' for part in p.relative_to(NBS).parts))
 REQUIRED = [
-    'index', '01_problem', '02_images', '02a_experiments', '02b_digits', '02c_shapes', '02d_faces', '03_divergences',
-    '03a_derivation', '03b_degenerate', '03c_adversarial', '04_networks', '04a_files', '04b_methods', '05_vae',
+    'index', '00_notation', '01_problem', '02_images', '02a_experiments', '02b_digits', '02c_shapes', '02d_faces',
+    '03_divergences', '03a_derivation', '03b_degenerate', '03c_adversarial', '04_networks', '04a_files', '04b_methods',
+    '05_vae',
     '06_training', '07_probing', '07a_attributes', '08_rbvae', '08a_quality', '09_srbvae', '09a_speed',
     '09b_stability', '09c_same_start', '10_baselines', '11_sweep', '11a_table', '11b_results', '12_synthesis',
     '13_explorer', '13a_export', '13b_live', '14_bench', '14a_machines', '15_folders', '15a_runs',
@@ -89,3 +90,12 @@ def test_installs_itself_on_colab(path: Path):
     """A lesson opened by its Colab link has the package in its first code cell; the home page has no code."""
     code = cells(path, 'code')
     assert not code or "if 'google.colab' in sys.modules" in ''.join(code[0]['source'])
+
+
+def test_one_scheme_of_colours():
+    """Formulas use the colours that figures take from `COLOURS`, and the site has each of them for dark pages."""
+    from rbvae_nb.notation import COLOURS
+    used = {name for path in NOTEBOOKS for name in re.findall(r'\\color\{(\w+)\}', readable(path).replace('\\\\', '\\'))}
+    assert used and used <= {COLOURS[who] for who in 'qpd'}
+    styles = (NBS / 'styles.css').read_text(encoding='utf-8')
+    assert [name for name in used if f'color:{name}"' not in styles] == []
