@@ -95,7 +95,8 @@ def test_installs_itself_on_colab(path: Path):
 def test_one_scheme_of_colours():
     """Formulas use the colours that figures take from `COLOURS`, and the site has each of them for dark pages."""
     from rbvae_nb.notation import COLOURS
-    used = {name for path in NOTEBOOKS for name in re.findall(r'\\color\{(\w+)\}', readable(path).replace('\\\\', '\\'))}
+    found = ''.join(readable(path) for path in NOTEBOOKS)
+    used = set(re.findall(r'color\{(\w+)\}', found))
     assert used and used <= {COLOURS[who] for who in 'qpd'}
     styles = (NBS / 'styles.css').read_text(encoding='utf-8')
     assert [name for name in used if f'color:{name}"' not in styles] == []
