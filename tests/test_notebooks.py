@@ -28,6 +28,9 @@ MAX_BYTES = 600_000
 
 each_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda p: p.relative_to(NBS).with_suffix('').as_posix())
 
+LESSONS = [p for p in NOTEBOOKS if re.match('00|01|02_|02[abc]|03|04', p.stem) and p.parent == NBS]
+each_lesson = pytest.mark.parametrize('path', LESSONS, ids=lambda p: p.stem)
+
 
 def cells(path: Path, kind: str) -> list[dict]:
     """The notebook's cells of one kind: 'code' or 'markdown'."""
@@ -83,6 +86,25 @@ def test_opens_with_title_and_subtitle(path: Path):
     first = ''.join(cells(path, 'markdown')[0]['source'])
     assert first.startswith('# '), 'the first cell is no H1'
     assert re.search(r'^> \S', first, re.M), 'no subtitle (`> ...`) under the title'
+
+
+@each_lesson
+def test_lesson_has_its_parts(path: Path):
+    """What it gives, needs and takes; a summary, exercises whose solutions are folded, and where to read on."""
+    text = '\n'.join(''.join(cell['source']) for cell in cells(path, 'markdown'))
+    parts = ['**You will have**', '**You need**', '**Time**', '## Summary', '**How it fails.**', '## Exercise',
+             '## Further reading']
+    assert [part for part in parts if part not in text] == []
+    assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
+    folded = [cell for cell in cells(path, 'code') if ''.join(cell['source']).startswith('#| code-fold: true')]
+    assert folded and all(cell['metadata'].get('jupyter', {}).get('source_hidden') for cell in folded)
+
+
+@each_lesson
+def test_figures_say_what_they_show(path: Path):
+    """An alternative text for each stored picture."""
+    shown = [cell for cell in cells(path, 'code') if any('image/png' in out.get('data', {}) for out in cell['outputs'])]
+    assert [cell['id'] for cell in shown if '#| fig-alt: ' not in ''.join(cell['source'])] == []
 
 
 @each_notebook
