@@ -27,7 +27,6 @@ MACHINE_PATH = re.compile(r'(?<![\w.:/-])/(home/\w|root/|work/|tmp/|Users/\w)')
 MAX_BYTES = 600_000
 
 each_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda p: p.relative_to(NBS).with_suffix('').as_posix())
-
 LESSONS = [p for p in NOTEBOOKS if re.match('00|01|02_|02[abc]|03|04', p.stem) and p.parent == NBS]
 each_lesson = pytest.mark.parametrize('path', LESSONS, ids=lambda p: p.stem)
 
