@@ -1,4 +1,4 @@
-"""The one copy of every density, divergence and logistic loss that the objectives use, each checked
+"""How one compares two distributions: with densities, and with samples alone
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/divergences.html.md"""
 

@@ -106,6 +106,13 @@ def test_readme_matches_index():
     assert (ROOT / 'README.md').read_text(encoding='utf-8') == made, 'run `python nbs/publish/readme.py`'
 
 
+def test_map_shows_the_lessons_that_are_there():
+    made = runpy.run_path(str(ROOT / 'nbs/publish/map.py'))
+    assert (ROOT / 'nbs/assets/map.svg').read_text(encoding='utf-8') == made['svg'](), 'run `python nbs/publish/map.py`'
+    assert {*made['DAY'], *made['LADDER']} <= {*made['lessons']()}
+    assert all(f'>{number} ' in made['svg']() for number in made['lessons']())
+
+
 def test_readme_has_the_two_commands():
     """.ci/run runs the second block, so it must be the tests' command."""
     blocks = re.findall(r'^```bash\n(.*?)^```', (ROOT / 'README.md').read_text(encoding='utf-8'), re.M | re.S)

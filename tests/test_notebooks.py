@@ -13,8 +13,9 @@ ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / 'nbs'
 NOTEBOOKS = sorted(p for p in NBS.rglob('*.ipynb') if not any(part[0] in '._' for part in p.relative_to(NBS).parts))
 REQUIRED = [
-    'index', '01_problem', '02_images', '02a_experiments', '02b_digits', '02c_shapes', '02d_faces', '03_divergences',
-    '03a_derivation', '03b_degenerate', '03c_adversarial', '04_networks', '04a_files', '04b_methods', '05_vae',
+    'index', '00_notation', '01_problem', '02_images', '02a_experiments', '02b_digits', '02c_shapes', '02d_faces',
+    '03_divergences', '03a_derivation', '03b_degenerate', '03c_adversarial', '04_networks', '04a_files', '04b_methods',
+    '05_vae',
     '06_training', '07_probing', '07a_attributes', '08_rbvae', '08a_quality', '09_srbvae', '09a_speed',
     '09b_stability', '09c_same_start', '10_baselines', '10a_related', '11_sweep', '11a_table', '11b_results',
     '12_synthesis', '13_explorer', '13a_export', '13b_live', '14_bench', '14a_machines', '15_folders', '15a_runs',
@@ -26,6 +27,8 @@ MACHINE_PATH = re.compile(r'(?<![\w.:/-])/(home/\w|root/|work/|tmp/|Users/\w)')
 MAX_BYTES = 600_000
 
 each_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda p: p.relative_to(NBS).with_suffix('').as_posix())
+LESSONS = [p for p in NOTEBOOKS if re.match('00|01|02_|02[abc]|03|04', p.stem) and p.parent == NBS]
+each_lesson = pytest.mark.parametrize('path', LESSONS, ids=lambda p: p.stem)
 
 
 def cells(path: Path, kind: str) -> list[dict]:
@@ -84,8 +87,37 @@ def test_opens_with_title_and_subtitle(path: Path):
     assert re.search(r'^> \S', first, re.M), 'no subtitle (`> ...`) under the title'
 
 
+@each_lesson
+def test_lesson_has_its_parts(path: Path):
+    """What it gives, needs and takes; a summary, exercises whose solutions are folded, and where to read on."""
+    text = '\n'.join(''.join(cell['source']) for cell in cells(path, 'markdown'))
+    parts = ['**You will have**', '**You need**', '**Time**', '## Summary', '**How it fails.**', '## Exercise',
+             '## Further reading']
+    assert [part for part in parts if part not in text] == []
+    assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
+    folded = [cell for cell in cells(path, 'code') if ''.join(cell['source']).startswith('#| code-fold: true')]
+    assert folded and all(cell['metadata'].get('jupyter', {}).get('source_hidden') for cell in folded)
+
+
+@each_lesson
+def test_figures_say_what_they_show(path: Path):
+    """An alternative text for each stored picture."""
+    shown = [cell for cell in cells(path, 'code') if any('image/png' in out.get('data', {}) for out in cell['outputs'])]
+    assert [cell['id'] for cell in shown if '#| fig-alt: ' not in ''.join(cell['source'])] == []
+
+
 @each_notebook
 def test_installs_itself_on_colab(path: Path):
     """A lesson opened by its Colab link has the package in its first code cell; the home page has no code."""
     code = cells(path, 'code')
     assert not code or "if 'google.colab' in sys.modules" in ''.join(code[0]['source'])
+
+
+def test_one_scheme_of_colours():
+    """Formulas use the colours that figures take from `COLOURS`, and the site has each of them for dark pages."""
+    from rbvae_nb.notation import COLOURS
+    found = ''.join(readable(path) for path in NOTEBOOKS)
+    used = set(re.findall(r'color\{(\w+)\}', found))
+    assert used and used <= {COLOURS[who] for who in 'qpd'}
+    styles = (NBS / 'styles.css').read_text(encoding='utf-8')
+    assert [name for name in used if f'color:{name}"' not in styles] == []
