@@ -336,7 +336,7 @@ OWN_LABEL = ('the reference set is AffectNet\'s own neutral faces, many of which
 def read_detected(path: Path, detect: Detector, shape: np.ndarray, **crop) -> Tensor | str:  # crop: as for `align`
     "The aligned face of a photograph, or the reason why there is none."
     try:
-        pixels, _ = read_pixels(path, lambda size: size)
+        pixels = read_pixels(path, lambda size: size)[0].copy()  # a detector may write into it
         if (found := detect(pixels)) is None: return 'no face was found'
         points = points_of(check_landmarks(found).ravel())
         if outside(points, *pixels.shape[1::-1]) > MOST_OUTSIDE: return 'landmarks outside of the image'
