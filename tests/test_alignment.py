@@ -178,6 +178,11 @@ def test_what_is_no_image(image):
     with pytest.raises(TypeError, match=r'^expected an image \(H, W, 3\) of bytes, got'): align(image, face(), face())
 
 
+def test_how_many_times_larger():
+    assert np.isclose(scale_of(np.c_[rotation(30, .3), [5, 7]]), .3)
+    assert np.isclose(scale_of(np.array([[2., 1, 0], [0, 8, 0]])), 4)  # of areas, the root
+
+
 def test_mirrored_landmarks_are_refused():
     with pytest.raises(ValueError, match='mirrored'): scale_of(affine(face(noise=0) * [-1, 1], face(noise=0)))
 
