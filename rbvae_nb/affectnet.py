@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from .alignment import (KINDS, MARGIN, align, check_crop, check_landmarks, face_alignment_detector,
-                                face_alignment_library, reduced, scale_of, scatter, shape_of, target, warp)
+                                reduced, scale_of, scatter, shape_of, target, warp)
 from .experiments import EXPERIMENTS, Experiment, Split
 from .faces import EXPRESSIONS
 from .folders import (CachedImages, Square, Unreadable, cache_images, cache_squares, in_words, legible,
@@ -344,12 +344,11 @@ def read_detected(path: Path, detect: Detector, shape: np.ndarray, **crop) -> Te
     except ValueError as error: return str(error)
 
 def check_detector(detect: bool | Detector, reference: str | Path):
-    "Raise ValueError or ImportError for a detector that is not there, or that has nothing to do."
+    "Raise ValueError for a detector that is none, or that has nothing to do."
     if not isinstance(detect, bool) and not callable(detect):
         raise ValueError(f'expected detect as True, False or a function, got {detect!r}')
     if detect and not str(reference):
         raise ValueError('expected a folder of photographs for --detect, got none; give --reference DIR')
-    if detect is True: face_alignment_library()
 
 def name_of(detect: bool | Detector) -> str:
     "What a detector is called in a cache."
@@ -367,10 +366,10 @@ def cache_reference(
     "The reference faces of a folder, in a cache."
     if not detect: return cache_images(folder, cache, size, progress=progress)
     def squares() -> tuple[int, Iterator[Square]]:
-        listing, mean = list_images(folder), shape()
         device = 'cuda' if torch.cuda.is_available() else 'cpu'
         find = detect if callable(detect) else face_alignment_detector(device)
-        read = partial(read_detected, detect=find, shape=mean, size=size, kind=kind, margin=margin)
+        listing = list_images(folder)
+        read = partial(read_detected, detect=find, shape=shape(), size=size, kind=kind, margin=margin)
         done = (Square(name, read(Path(folder, name))) for name in listing.images)
         both = itertools.chain((Square(*item) for item in listing.skipped.items()), done)
         return len(listing.images) + len(listing.skipped), both

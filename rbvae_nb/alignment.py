@@ -7,7 +7,7 @@ Docs: https://rbvae-nb.github.io/rbvae-nb/alignment.html.md"""
 # %% auto #0
 __all__ = ['KINDS', 'MARGIN', 'HELD', 'check_landmarks', 'similarity', 'affine', 'transformed', 'scatter', 'shape_of',
            'mean_shape', 'check_crop', 'target', 'reduced', 'scale_of', 'warp', 'align', 'align_many',
-           'face_alignment_library', 'face_alignment_detector', 'largest']
+           'face_alignment_detector', 'largest']
 
 # %% ../nbs/15e_alignment.ipynb #b1299c3d
 from collections.abc import Callable, Iterable, Iterator
@@ -166,19 +166,14 @@ def align_many(
     return side_by_side(one, faces, ahead=HELD - 4, together=4)
 
 # %% ../nbs/15e_alignment.ipynb #d4d7e542
-def face_alignment_library():
-    "The package face-alignment; raises ImportError where it is not installed."
-    try: import face_alignment
-    except ImportError as error:
-        raise ImportError('expected face-alignment; install it: pip install "rbvae-nb[landmarks]"') from error
-    return face_alignment
-
 def face_alignment_detector(
     device: str = 'cpu',  # 'cpu', 'cuda', 'mps'
 ) -> Callable[[np.ndarray], np.ndarray | None]:  # raises ImportError without the extra, OSError without a network
     "The detector of the package face-alignment: 68 landmarks of the largest face in an image, or None."
-    library = face_alignment_library()
-    network = library.FaceAlignment(library.LandmarksType.TWO_D, device=device, flip_input=False, compile=False)
+    try: from face_alignment import FaceAlignment, LandmarksType
+    except ImportError as error:
+        raise ImportError('expected face-alignment; install it: pip install "rbvae-nb[landmarks]"') from error
+    network = FaceAlignment(LandmarksType.TWO_D, device=device, flip_input=False, compile=False)
     def detect(image: np.ndarray) -> np.ndarray | None:  # (H, W, 3) uint8, red first
         return largest(network.get_landmarks_from_image(image))
     return detect

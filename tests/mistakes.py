@@ -422,7 +422,6 @@ MISTAKES = {
         ('points_of(check_landmarks(found).ravel())', 'check_landmarks(found)'),
         ('Chosen(neutral or cached,', 'Chosen(cached,'),
         ('if not detect: return cache_images', 'return cache_images'),
-        ('if detect is True: face_alignment_library()', 'pass'),  # noticed too late
         ('own_reference=neutral is None', 'own_reference=True'),
         ("'rbvae': .608", "'rbvae': .605"),
         ('int(2 * scale * of[0]) + 1', 'int(.2 * scale * of[0]) + 1'),
