@@ -67,6 +67,9 @@ def demo(
     out: str | Path = 'rbvae-demo',  # folder for everything that is written
     data: str = 'digit_styles',  # experiment: digit_styles (:mnist, :FOLDER), turned_shapes, drawn_faces, affectnet
     root: str = '',  # folder that the experiment reads, as after a colon: --data affectnet --root DIR
+    reference: str = '',  # folder of neutral faces for affectnet, instead of those with its own label
+    detect: bool = False,  # find landmarks on their photographs and align them: pip install "rbvae-nb[landmarks]"
+    cache: str = '',  # folder for what affectnet aligns, instead of `rbvae-cache` in the root
     pretrained: bool = False,  # load the weights inside the package instead of training
     seed: int = 0,  # of initial weights and training
     steps: Annotated[int | None, dict(type=int)] = None,  # of each training, instead of the preset's own
@@ -74,7 +77,7 @@ def demo(
 ):
     "Train both models (about 10 minutes on 2 cores), probe them, draw them."
     data = with_root(data, root)
-    out, make = Path(out), find_experiment(data)
+    out, make = Path(out), find_experiment(data, reference=reference, detect=detect, cache=cache)
     pick_device(device)
     if pretrained: _check_pretrained(out, data)
     _check_writable(out)

@@ -163,14 +163,18 @@ EXPERIMENTS = Registry('experiment')
 # %% ../nbs/02a_experiments.ipynb #add37911
 def find_experiment(
     spec: str,  # 'digit_styles', 'digit_styles:mnist', 'affectnet:DIR', ...: a name, and a source after a colon
+    **options,  # other arguments of that function; what is empty or False is left to its defaults
 ) -> Callable[..., Experiment]:  # a function of image_size; raises ValueError
     "The function that makes an experiment."
     name, _, source = spec.partition(':')
-    make = EXPERIMENTS.find(name)
-    if not source: return make
-    if 'source' not in inspect.signature(make).parameters:
+    make, given = EXPERIMENTS.find(name), {key: value for key, value in options.items() if value}
+    known = inspect.signature(make).parameters
+    if source and 'source' not in known:
         raise ValueError(f'expected {name!r} alone, since it has no other source, got {spec!r}')
-    return partial(make, source=source)
+    for key, value in given.items():
+        if key not in known: raise ValueError(f'expected {name!r} without {key!r}, which it does not take, got {value!r}')
+    if source: given['source'] = source
+    return partial(make, **given) if given else make
 
 def with_root(data: str, root: str = '') -> str:  # name and source, as `find_experiment` takes them; raises ValueError
     "An experiment's name with the folder that it reads, where one is given: the command's `--root`."

@@ -193,14 +193,15 @@ AHEAD, TOGETHER = 1024, 64  # images that are decoded before they are asked for,
 def side_by_side(
     do: Callable[[_T], _R],  # called in threads
     things: Iterable[_T],
+    ahead: int = AHEAD, together: int = TOGETHER,  # `ahead + together` things are waiting at most
 ) -> Iterator[_R]:  # in the order of `things`
     "What a function gives for each of many things, computed by several threads, ahead of whoever asks."
     source, waiting = iter(things), deque[Future]()
     with _quiet(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         try:
-            while some := list(itertools.islice(source, TOGETHER)):
+            while some := list(itertools.islice(source, together)):
                 waiting.append(pool.submit(lambda some: [do(thing) for thing in some], some))
-                if len(waiting) > AHEAD // TOGETHER: yield from waiting.popleft().result()
+                if len(waiting) > ahead // together: yield from waiting.popleft().result()
             while waiting: yield from waiting.popleft().result()
         finally: pool.shutdown(wait=False, cancel_futures=True)  # whoever asked may have stopped
 

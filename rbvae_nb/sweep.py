@@ -145,11 +145,13 @@ class Sweep:
     data: str = 'digit_styles'  # an experiment's name, and a source after a colon, as for `find_experiment`
     steps: int | None = None  # instead of the preset's
     device: str = 'auto'
+    options: tuple[tuple[str, Any], ...] = ()  # other arguments of the experiment, as for `find_experiment`
 
     def about(self) -> dict[str, Any]:
         "What must not change within a folder."
         dtype = 'bfloat16' if has_bfloat16(pick_device(self.device)) else 'float32'
-        return dict(version=__version__, preset=self.preset, data=self.data, steps=self.steps, dtype=dtype)
+        common = dict(version=__version__, preset=self.preset, data=self.data, steps=self.steps, dtype=dtype)
+        return common | {key: value for key, value in self.options if value and key != 'cache'}
 
     def open(self) -> 'Sweep':
         "Make the folder, or check that it is one of this sweep; raises ValueError where it is not."
@@ -170,19 +172,19 @@ class Sweep:
 
     def materials(self, image_size: int) -> tuple[Experiment, AttributeClassifier]:
         "Data and attribute classifier; a classifier that has to be trained stays in the folder."
-        experiment = cached_experiment(self.data, image_size)
+        experiment = cached_experiment(self.data, image_size, self.options)
         return experiment, cached_classifier(experiment, Path(self.out))
 
 # %% ../nbs/11_sweep.ipynb #85cfeb98
-def cached_experiment(data: str, image_size: int) -> Experiment:
+def cached_experiment(data: str, image_size: int, options: tuple[tuple[str, Any], ...] = ()) -> Experiment:
     "An experiment by its name, made once in a process (and again if another function takes the name)."
-    find_experiment(data)  # a sentence for what is not there
-    return _made(EXPERIMENTS.find(data.partition(':')[0]), data, image_size)
+    find_experiment(data, **dict(options))  # a sentence for what is not there
+    return _made(EXPERIMENTS.find(data.partition(':')[0]), data, image_size, options)
 
 @cache
-def _made(make: Callable[..., Experiment], data: str, image_size: int) -> Experiment:
+def _made(make: Callable[..., Experiment], data: str, image_size: int, options: tuple) -> Experiment:
     "The experiment that `make`, the function of this name, makes."
-    return find_experiment(data)(image_size=image_size)
+    return find_experiment(data, **dict(options))(image_size=image_size)
 
 cached_classifier = cache(classifier_for)  # of an experiment and a folder: loaded or trained once in a process
 

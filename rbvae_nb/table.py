@@ -235,6 +235,9 @@ def run_table(
     out: str | Path = 'rbvae-table',  # folder of the runs and of what is reported; the same folder goes on
     data: str = 'digit_styles',  # experiment: digit_styles (:mnist, :FOLDER), turned_shapes, drawn_faces, affectnet
     root: str = '',  # folder that the experiment reads, as after a colon: --data affectnet --root DIR
+    reference: str = '',  # folder of neutral faces for affectnet, instead of those with its own label
+    detect: bool = False,  # find landmarks on their photographs and align them: pip install "rbvae-nb[landmarks]"
+    cache: str = '',  # folder for what affectnet aligns, instead of `rbvae-cache` in the root
     preset: str = 'small',  # 'small'; 'medium': 64 pixels; or 'paper': 64 pixels, 50,000 steps of 36 + 36 images
     methods: Annotated[Sequence[str] | None, several(str, 'NAME')] = None,  # the paper's, or NAME, NAME:ARGUMENT=VALUE
     seeds: Annotated[Sequence[int], several(int, 'SEED')] = (0, 1, 2),  # a run of every method for each
@@ -249,10 +252,11 @@ def run_table(
         raise ValueError('expected at least one method and one seed, got none')
     if steps is not None and steps < 1: raise ValueError(f'expected steps of at least 1, got {steps}')
     pick_device(device)
-    data = with_root(data, root)
-    plan, names, first = Sweep(Path(out), preset, data, steps, device), [*(methods or default_systems())], seeds[0]
+    data, options = with_root(data, root), (('reference', reference), ('detect', detect), ('cache', cache))
+    plan, names = Sweep(Path(out), preset, data, steps, device, options), [*(methods or default_systems())]
+    first = seeds[0]
     size = _image_size([run_config(name, first, preset) for name in names], preset)
-    experiment = cached_experiment(data, size)  # downloaded or refused before anything is written
+    experiment = cached_experiment(data, size, options)  # downloaded or refused before anything is written
     check_factor(factor, experiment)
     if methods is None: names.sort(key=[*experiment.published, *names].index)  # those in print first, in their order
     plan.open()

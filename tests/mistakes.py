@@ -394,6 +394,8 @@ MISTAKES = {
         ('.7 * face.person.hair)', '.7 * face.person.skin)'),
         ('opening < .045 * face.unit', 'opening < 9 * face.unit'),
         ('(disc & inside) > 127', '(disc & inside) > 255'),
+        ("'right eye': range(36, 42), 'left eye'", "'left eye': range(36, 42), 'right eye'"),
+        ("range(48, 60), 'inner lips': range(60, 68)", "range(48, 56), 'inner lips': range(56, 68)"),
     ],
     'alignment': [
         ('p[:, 0] * q[:, 1] - p[:, 1] * q[:, 0]', 'p[:, 1] * q[:, 0] - p[:, 0] * q[:, 1]'),  # turned the other way
@@ -410,10 +412,16 @@ MISTAKES = {
         ('interpolation=cv2.INTER_AREA', 'interpolation=cv2.INTER_NEAREST'),
         ('cv2.BORDER_REPLICATE', 'cv2.BORDER_CONSTANT'),
         ('max(faces, key', 'min(faces, key'),
+        (', ahead=HELD - 4, together=4)', ')'),  # a thousand photographs in memory
+        ('return area ** .5', 'return area'),
+        ('(1 - 2 * margin)', '(1 - margin)'),
+        ("m[FACE_PARTS['left eye']].mean() -", "m[FACE_PARTS['right brow']].mean() -"),
+        ('flags=cv2.INTER_LINEAR', 'flags=cv2.INTER_NEAREST'),
+        ('except (TypeError, ValueError) as error: return str(error)', 'except TypeError as error: return str(error)'),
     ],
     'affectnet': [
-        ("'sadness', 'surprise', 'fear', 'disgust'", "'surprise', 'sadness', 'fear', 'disgust'"),
-        ('EXPRESSIONS)[codes[rows]]', 'EXPRESSIONS)[codes[rows] - 1]'),  # off by one
+        ("'neutral', *EXPRESSIONS  #", "*EXPRESSIONS, 'neutral'  #"),
+        ('BY_CODE)[codes[rows]]', 'BY_CODE)[codes[rows] - 1]'),  # off by one
         ("8: 'none', 9: 'uncertain'", "8: 'uncertain', 9: 'none'"),
         ('values.reshape(68, 2)', 'values.reshape(2, 68).T'),
         ('values.reshape(68, 2)', 'values.reshape(68, 2)[:, ::-1]'),  # x and y swapped
@@ -430,6 +438,20 @@ MISTAKES = {
         ('self.rows[np.asarray(index)].tolist()', 'list(index)'),
         ('[1 / 3, 2 / 3]), turns)', '[1 / 3, 2 / 3]), -turns)'),
         ('(2 * nose - left - right)', '(left + right - 2 * nose)'),
+        ('poses(turns[rows], turns)', 'poses(turns[:len(rows)], turns)'),  # of other faces
+        (", TOP, f'{TOP}/{TOP}_file_lists'", ', TOP'),
+        (", f'{TOP}/{FOLDER}/{FOLDER}', TOP, ''", ", TOP, ''"),
+        ('copy.folders, seen) for', 'copy.folders, set()) for'),  # each list by itself
+        ('== 1000: total += scatter', '== 1000: total = scatter'),
+        ('upright=False', 'upright=True'),
+        ('outside(face.landmarks, *of)', 'outside(face.landmarks, *of[::-1])'),
+        ('outside(points, *pixels.shape[1::-1])', 'outside(points, *pixels.shape[:2])'),
+        ('points_of(check_landmarks(found).ravel())', 'check_landmarks(found)'),
+        ('Chosen(neutral or cached,', 'Chosen(cached,'),
+        ('if not detect: return cache_images', 'return cache_images'),
+        ('own_reference=neutral is None', 'own_reference=True'),
+        ("'rbvae': .608", "'rbvae': .605"),
+        ('int(2 * scale * of[0]) + 1', 'int(.2 * scale * of[0]) + 1'),
     ],
 }
 # Module and mistake: why no test of WATCH fails. Each is expected to go unnoticed.

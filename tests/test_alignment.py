@@ -1,13 +1,16 @@
 """Alignment: known transforms come back, mean shapes do not depend on poses, pixels follow landmarks, bad points."""
 import sys
+import time
 import types
+import weakref
 
 import cv2
 import numpy as np
 import pytest
 from rbvae_nb import alignment
-from rbvae_nb.alignment import (KINDS, PARTS, affine, align, align_many, face_alignment_detector, mean_shape, reduced,
+from rbvae_nb.alignment import (HELD, KINDS, affine, align, align_many, face_alignment_detector, mean_shape, reduced,
                                 scale_of, scatter, shape_of, similarity, target, transformed, warp)
+from rbvae_nb.faces import FACE_PARTS
 
 
 def rotation(degrees: float, scale: float = 1.) -> np.ndarray:
@@ -20,10 +23,10 @@ def face(seed: int = 0, noise: float = .03) -> np.ndarray:
     """68 points with eyes, mouth and jaw about where a face has them, around the middle of the eyes."""
     rng = np.random.default_rng(seed)
     middle = {'jaw': (0, .6), 'right brow': (-.45, -.3), 'left brow': (.45, -.3), 'nose': (0, .3),
-              'right eye': (-.43, 0), 'left eye': (.43, 0), 'lips': (0, .8), 'mouth': (0, .8)}
-    spread = {'jaw': (1, .6), 'nose': (.15, .3), 'lips': (.35, .12), 'mouth': (.25, .05)}
+              'right eye': (-.43, 0), 'left eye': (.43, 0), 'outer lips': (0, .8), 'inner lips': (0, .8)}
+    spread = {'jaw': (1, .6), 'nose': (.15, .3), 'outer lips': (.35, .12), 'inner lips': (.25, .05)}
     points = np.zeros((68, 2))
-    for name, rows in PARTS.items():
+    for name, rows in FACE_PARTS.items():
         t = np.linspace(np.pi, 0, len(rows)) if name == 'jaw' else np.linspace(-np.pi, np.pi, len(rows), endpoint=False)
         points[rows] = np.stack([np.cos(t), np.sin(t)], 1) * spread.get(name, (.2, .08)) + middle[name]
     return points + rng.normal(0, noise, (68, 2))
@@ -96,7 +99,7 @@ def test_mean_shape_does_not_depend_on_poses():
 def test_mean_shape_is_centred_of_unit_size_and_upright():
     shape = mean_shape(np.stack([posed(face(seed), 120, 4, (9, 9)) for seed in range(5)]))
     assert np.abs(shape.mean(0)).max() < 1e-12 and np.isclose((shape ** 2).sum(1).mean(), 1)
-    left, right = (shape[PARTS[f'{side} eye']].mean(0) for side in ('left', 'right'))
+    left, right = (shape[FACE_PARTS[f'{side} eye']].mean(0) for side in ('left', 'right'))
     assert abs(left[1] - right[1]) < 1e-12 and left[0] > right[0]
     assert shape[8, 1] > shape[30, 1] > shape[19, 1]  # the chin below the nose, and that below the brow
 
@@ -175,6 +178,11 @@ def test_what_is_no_image(image):
     with pytest.raises(TypeError, match=r'^expected an image \(H, W, 3\) of bytes, got'): align(image, face(), face())
 
 
+def test_how_many_times_larger():
+    assert np.isclose(scale_of(np.c_[rotation(30, .3), [5, 7]]), .3)
+    assert np.isclose(scale_of(np.array([[2., 1, 0], [0, 8, 0]])), 4)  # of areas, the root
+
+
 def test_mirrored_landmarks_are_refused():
     with pytest.raises(ValueError, match='mirrored'): scale_of(affine(face(noise=0) * [-1, 1], face(noise=0)))
 
@@ -189,6 +197,25 @@ def test_many_are_in_order_and_bad_ones_have_a_reason():
     assert many.pop(11) == 'expected landmarks of a face, got 68 times the same point'
     del images[11], points[11]
     assert all((square == align(*one, shape, 32, 'similarity')).all() for square, one in zip(many, zip(images, points)))
+
+
+def test_many_hold_few_images_at_once():
+    """Each image says when it is freed; whoever asks takes its time, then hurries, then stops."""
+    alive, most, shape = set[int](), 0, mean_shape(face()[None])
+    def images():
+        nonlocal most
+        for i in range(400):
+            image = np.zeros((60, 60, 3), np.uint8)
+            alive.add(i)
+            weakref.finalize(image, alive.discard, i)
+            most = max(most, len(alive))
+            yield image, posed(face(i), 0, 20, (30, 20))
+            del image
+    squares = align_many(images(), shape, 16)
+    for i, _ in zip(range(300), squares):
+        if i < 20: time.sleep(.01)
+    squares.close()
+    assert 8 <= most <= HELD == 40
 
 
 # The detector

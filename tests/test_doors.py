@@ -12,6 +12,7 @@ import torch
 from rbvae_nb import cli
 from rbvae_nb.attributes import save_classifier, train_classifier
 from rbvae_nb.experiments import EXPERIMENTS
+from rbvae_nb.faces import drawn_faces
 from rbvae_nb.methods import load
 from rbvae_nb.shapes import turned_shapes
 from rbvae_nb.sweep import read_rows
@@ -133,6 +134,16 @@ def test_shapes_in_the_table(tmp_path, monkeypatch, capsys):
     rows = read_rows(tmp_path / 'table.csv')
     assert {'turn', 'fill', 'light', 'target', 'identity'} < set(rows.factor) and set(rows.status) == {'done'}
     assert {'swap', 'reconstruction', 'partner', 'linear', 'nonlinear', 'validation'} == set(rows.measure)
+
+
+def test_faces_in_the_demo(tmp_path, monkeypatch, capsys):
+    """With few of them: the command asks for the size of its preset, 32 pixels, the smallest that is drawn."""
+    monkeypatch.setitem(EXPERIMENTS, 'drawn_faces', partial(drawn_faces, n=200))
+    command = ['demo', '--data', 'drawn_faces', '--steps', '2', '--device', 'cpu', '--out', str(tmp_path)]
+    assert cli.main(command) == 0 and 'the person at chance' in capsys.readouterr().out
+    table = pd.read_csv(tmp_path / 'probes.csv', index_col=['model', 'code'])
+    assert list(table.columns[-4:]) == ['expressions', 'expressions ±', 'person', 'person ±'] and len(table) == 5
+    assert load(tmp_path / 'srbvae.safetensors').name == 'srbvae'
 
 
 def test_weights_of_the_package_are_for_digits(capsys):

@@ -7,8 +7,9 @@ import pytest
 import torch
 from conftest import images_of
 from rbvae_nb.experiments import Experiment, find_experiment
-from rbvae_nb.faces import (EXPRESSIONS, IMAGE_SIZES, PROTOTYPES, UNITS, Person, View, from_front, chaikin, draw_faces,
-                            drawn_faces, landmarks, sample_faces, sample_people, sample_units, sample_views, seen)
+from rbvae_nb.faces import (EXPRESSIONS, FACE_PARTS, IMAGE_SIZES, PROTOTYPES, UNITS, Person, View, from_front,
+                            chaikin, draw_faces, drawn_faces, landmarks, sample_faces, sample_people, sample_units,
+                            sample_views, seen)
 
 MIRROR = [*range(16, -1, -1), *range(26, 16, -1), *range(27, 31), *range(35, 30, -1),
           45, 44, 43, 42, 47, 46, 39, 38, 37, 36, 41, 40,
@@ -122,6 +123,17 @@ def test_a_unit_moves_its_points_up_or_down(moved: str, rows: tuple[int, ...], d
     person = sample_people(1, np.random.default_rng(0))
     change = from_front(person, unit(**{moved: 1.})) - from_front(person, unit())
     assert (direction * change[0, list(rows), 1] > .02).all()
+
+
+def test_parts_of_a_face_are_where_they_should_be():
+    """Every point once; the person's right is on the left; from the brows down to the chin; lips within lips."""
+    assert [k for rows in FACE_PARTS.values() for k in rows] == list(range(68))
+    at = from_front(sample_people(1, np.random.default_rng(0)), unit())[0]
+    box = {name: (at[rows].min(0), at[rows].max(0)) for name, rows in FACE_PARTS.items()}
+    for what in ('brow', 'eye'): assert box[f'right {what}'][1][0] < 0 < box[f'left {what}'][0][0]
+    lowest = [box[name][1][1] for name in ('left brow', 'left eye', 'nose', 'inner lips', 'outer lips', 'jaw')]
+    assert lowest == sorted(lowest) and np.ptp(at[FACE_PARTS['jaw']], 0)[0] == np.ptp(at, 0)[0]
+    assert (box['outer lips'][0] < box['inner lips'][0]).all() and (box['inner lips'][1] < box['outer lips'][1]).all()
 
 
 def test_wide_lips_are_wider_and_tight_ones_thinner():
