@@ -82,10 +82,3 @@ def test_opens_with_title_and_subtitle(path: Path):
     first = ''.join(cells(path, 'markdown')[0]['source'])
     assert first.startswith('# '), 'the first cell is no H1'
     assert re.search(r'^> \S', first, re.M), 'no subtitle (`> ...`) under the title'
-
-
-@each_notebook
-def test_installs_itself_on_colab(path: Path):
-    """A lesson opened by its Colab link has the package in its first code cell; the home page has no code."""
-    code = cells(path, 'code')
-    assert not code or "if 'google.colab' in sys.modules" in ''.join(code[0]['source'])
