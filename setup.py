@@ -1,4 +1,5 @@
 """Hand settings.ini, the one place for metadata and dependencies, to setuptools."""
+import re
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -17,9 +18,22 @@ def lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
+def page(root: Path = Path(__file__).parent) -> str:
+    """README.md for PyPI, its links into the repository by their whole addresses, at the tag of this version."""
+    def value(file: str, name: str) -> str:
+        return re.search(rf'^{name} = "(.+)"', (root / file).read_text(encoding='utf-8'), re.M)[1]
+    version, repository = value('rbvae_nb/__init__.py', '__version__'), value('pyproject.toml', 'Repository')
+    text = (root / 'README.md').read_text(encoding='utf-8')
+    for folder, view in {'nbs/assets/': 'raw', 'nbs/': 'blob'}.items():
+        text = text.replace(f']({folder}', f']({repository}/{view}/v{version}/{folder}')
+    return text
+
+
 cfg = read_settings()
 setup(
     description=cfg['description'],
+    long_description=page(),
+    long_description_content_type='text/markdown',
     author=cfg['author'],
     license_expression=cfg['license'],
     python_requires=f">={cfg['min_python']}",

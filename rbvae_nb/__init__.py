@@ -2,7 +2,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.0.1"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what type checkers and editors see; `_WHERE` says the same to Python
     from .alignment import align as align

@@ -213,6 +213,28 @@ def test_metadata_is_that_of_settings(installed: Path):
         assert found == requirements(f'{extra}_requirements'), extra
 
 
+def test_page_on_pypi_has_no_relative_links(installed: Path):
+    """Pictures and notebooks have the address of this version in the repository."""
+    text, readme = metadata(installed).get_payload(), (ROOT / 'README.md').read_text(encoding='utf-8')
+    links = re.findall(r'\]\(([^)#]+)', text)
+    assert [link for link in links if not link.startswith('https://')] == []
+    assert sum('/v' in link for link in links) == readme.count('](nbs/') > 40
+
+
+def test_version_is_the_same_everywhere():
+    from rbvae_nb import __version__
+    heading = re.search(r'^## \[(.+?)\]', (ROOT / 'CHANGELOG.md').read_text(encoding='utf-8'), re.M)[1]
+    cited = re.search(r'^version: (.+)$', (ROOT / 'CITATION.cff').read_text(encoding='utf-8'), re.M)[1]
+    assert heading == cited == __version__
+
+
+def test_actions_are_pinned():
+    """By the commit, with its version beside it: a tag can be moved."""
+    used = [line.split('uses: ')[1] for path in (ROOT / '.github/workflows').glob('*.yml')
+            for line in path.read_text(encoding='utf-8').splitlines() if 'uses: ' in line]
+    assert len(used) > 10 and [use for use in used if not re.match(r'[\w/-]+@[0-9a-f]{40}  # v\d', use)] == []
+
+
 def test_dependencies_have_one_place():
     text = (ROOT / 'pyproject.toml').read_text(encoding='utf-8')
     assert not re.search(r'^\s*(dependencies|optional-dependencies|scripts|description|authors)\s*=', text, re.M)

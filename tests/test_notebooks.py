@@ -106,13 +106,6 @@ def test_figures_say_what_they_show(path: Path):
     assert [cell['id'] for cell in shown if '#| fig-alt: ' not in ''.join(cell['source'])] == []
 
 
-@each_notebook
-def test_installs_itself_on_colab(path: Path):
-    """A lesson opened by its Colab link has the package in its first code cell; the home page has no code."""
-    code = cells(path, 'code')
-    assert not code or "if 'google.colab' in sys.modules" in ''.join(code[0]['source'])
-
-
 def test_one_scheme_of_colours():
     """Formulas use the colours that figures take from `COLOURS`, and the site has each of them for dark pages."""
     from rbvae_nb.notation import COLOURS
