@@ -41,7 +41,7 @@ def exercises(nb: nbformat.NotebookNode) -> nbformat.NotebookNode:
     nb = copy.deepcopy(nb)
     nb.cells = [cell for cell in nb.cells if not cell.source.startswith('**Answer.**')]
     nb.cells[0].source = nb.cells[0].source.replace(ENDS[0], '', 1)
-    nb.metadata['nbdev'] = {'skip_exec': True}  # it stops at the first blank; tests/test_workshop.py runs it
+    nb.metadata['nbdev'] = {'skip_exec': 'true'}  # it stops at the first blank; tests/test_workshop.py runs it
     for cell in nb.cells:
         if cell.cell_type == 'code': cell.update(outputs=[], execution_count=None)
         cell.source = REGION.sub(blanks, cell.source).rstrip('\n')
