@@ -15,7 +15,8 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ['setup.py', 'settings.ini', 'pyproject.toml', 'MANIFEST.in', 'README.md', 'LICENSE', 'CHANGELOG.md', 'CITATION.cff']
+NEEDED = ['setup.py', 'settings.ini', 'pyproject.toml', 'MANIFEST.in', 'README.md', 'LICENSE', 'CHANGELOG.md',
+          'CITATION.cff']
 START = """The workshop of rbvae-nb, for a room without a network.
 
 wheels/         {wheels}
@@ -71,7 +72,8 @@ def build_site(folder: Path) -> Path:
 
 def readme(dependencies: str | None) -> str:
     """How to start; `dependencies` are the options of `add_dependencies`, None where there are none."""
-    kind = f'pip download {dependencies}' if dependencies else f'{sys.platform}, Python {sys.version_info[0]}.{sys.version_info[1]}'
+    here = f'{sys.platform}, Python {sys.version_info[0]}.{sys.version_info[1]}'
+    kind = f'pip download {dependencies}' if dependencies else here
     wheels, install = (WITHOUT, INSTALL_ALONE) if dependencies is None else (WITH.format(kind=kind), INSTALL)
     settings = (ROOT / 'settings.ini').read_text(encoding='utf-8')
     python = settings.partition('min_python =')[2].partition('\n')[0].strip()
@@ -80,10 +82,10 @@ def readme(dependencies: str | None) -> str:
 
 def pack(out: Path, wheels: Path, site: Path, dependencies: str | None = None) -> Path:
     """The zip file: two folders, what lies in the checkout, and how to start."""
-    folders = {'wheels': wheels, 'site': site, 'nbs/workshop': ROOT / 'nbs/workshop', 'nbs/measure': ROOT / 'nbs/measure'}
+    own = {name: ROOT / name for name in ('nbs/workshop', 'nbs/measure')}
     with zipfile.ZipFile(out, 'w', zipfile.ZIP_DEFLATED) as bundle:
         bundle.writestr('workshop/README.txt', readme(dependencies))
-        for name, folder in folders.items():
+        for name, folder in ({'wheels': wheels, 'site': site} | own).items():
             pattern = '*.csv' if name == 'nbs/measure' else '*'
             for path in sorted(folder.rglob(pattern)):
                 inside = path.relative_to(folder)

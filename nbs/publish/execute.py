@@ -61,8 +61,9 @@ def main(names: list[str]) -> None:
     os.environ.pop('IN_TEST', None)
     os.environ['TQDM_DISABLE'] = '1'
     os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [str(NBS.parent), os.getenv('PYTHONPATH')]))
-    every = [path for path in nbglob(NBS, as_path=True).sorted() if not path.with_stem(f'{path.stem}_solutions').exists()]
-    for path in map(Path, names) if names else every:
+    every = nbglob(NBS, as_path=True).sorted()
+    exercises = {path.with_stem(path.stem.removesuffix('_solutions')) for path in every if '_solutions' in path.stem}
+    for path in map(Path, names) if names else [path for path in every if path not in exercises]:
         start = time.time()
         execute(path)
         print(f'{path.name}: {time.time() - start:.0f} s')

@@ -1,8 +1,8 @@
 """Write what participants of the workshop get: `python nbs/publish/workshop.py`.
 
-The notebooks `nbs/workshop/*_solutions.ipynb` are the source. Without the solutions they are the exercises: of each line
-between `### BEGIN SOLUTION` and `### END SOLUTION` (the marks of nbgrader) what an assignment or a `return` is followed
-by becomes `...`, other lines go; cells that open with `**Answer.**` go, and so does all that is stored. The votes of all
+The notebooks `nbs/workshop/*_solutions.ipynb` are the source. Without the solutions they are the exercises: between
+`### BEGIN SOLUTION` and `### END SOLUTION` (the marks of nbgrader) what follows an assignment or a `return` becomes
+`...`, and other lines go; cells that open with `**Answer.**` go, and so does all that is stored. The votes of all
 sessions, paragraphs that open with `**Vote 1.2.**`, make `sheet.html`, a page to print.
 """
 import copy
@@ -69,7 +69,8 @@ h1 { font-size: 15pt; margin: 0; } p { margin: .3rem 0 .5rem; } .name { float: r
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 td, th { border: 1px solid #999; padding: 1mm 1.5mm; vertical-align: top; text-align: left; }
 th { background: #eee; } td:nth-child(n+3) { min-width: 19mm; } tr { break-inside: avoid; }
-@media print { body { margin: 0; padding: 0; max-width: none; } .screen { display: none; } .wide { overflow: visible; } }"""
+@media print { body { margin: 0; padding: 0; max-width: none; } .screen { display: none; }
+               .wide { overflow: visible; } }"""
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Workshop: prediction sheet</title><style>
