@@ -62,15 +62,15 @@ def in_html(text: str) -> str:
     return text
 
 
-STYLE = """@page { size: A4; margin: 12mm 13mm; }
+STYLE = """@page { size: A4; margin: 10mm 12mm; }
 body { font: 9.5pt/1.3 system-ui, "Segoe UI", "Noto Sans", "Liberation Sans", Arial, sans-serif; color: #111;
-       background: #fff; max-width: 184mm; margin: 1rem auto; padding: 0 1rem; }
-h1 { font-size: 15pt; margin: 0; } p { margin: .3rem 0 .5rem; } .name { float: right; }
+       background: #fff; max-width: 186mm; margin: 1rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5em; margin: 0; } p { margin: .3rem 0; } .name { float: right; font-size: .7em; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
-td, th { border: 1px solid #999; padding: 1mm 1.5mm; vertical-align: top; text-align: left; }
-th { background: #eee; } td:nth-child(n+3) { min-width: 19mm; } tr { break-inside: avoid; }
-@media print { body { margin: 0; padding: 0; max-width: none; } .screen { display: none; }
-               .wide { overflow: visible; } }"""
+td, th { border: 1px solid #999; padding: .7mm 1.3mm; vertical-align: top; text-align: left; }
+th { background: #eee; white-space: nowrap; } td:nth-child(n+3) { min-width: 19mm; } tr { break-inside: avoid; }
+@media print { body { font-size: 8pt; line-height: 1.2; margin: 0; padding: 0; max-width: none; }
+               .screen { display: none; } .wide { overflow: visible; } }"""
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Workshop: prediction sheet</title><style>
@@ -92,7 +92,7 @@ def sheet(notebooks: list[nbformat.NotebookNode]) -> str:
     rows = []
     for nb in notebooks:
         title = nb.cells[0].source.partition('\n')[0].removeprefix('# ').removesuffix(ENDS[0])
-        rows.append(f'<tr><th></th><th>{html.escape(title)}</th><th>my guess</th><th>it came out</th></tr>')
+        rows.append(f'<tr><th></th><th>{html.escape(title)}</th><th>my guess</th><th>outcome</th></tr>')
         rows += [f'<tr><td>{number}</td><td>{text}</td><td></td><td></td></tr>' for number, text in votes(nb)]
     return PAGE.format(style=STYLE, rows='\n'.join(rows))
 
