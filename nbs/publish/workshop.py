@@ -67,9 +67,9 @@ body { font: 9.5pt/1.3 system-ui, "Segoe UI", "Noto Sans", "Liberation Sans", Ar
        background: #fff; max-width: 186mm; margin: 1rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5em; margin: 0; } p { margin: .3rem 0; } .name { float: right; font-size: .7em; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
-td, th { border: 1px solid #999; padding: .7mm 1.3mm; vertical-align: top; text-align: left; }
-th { background: #eee; white-space: nowrap; } td:nth-child(n+3) { min-width: 19mm; } tr { break-inside: avoid; }
-@media print { body { font-size: 8pt; line-height: 1.2; margin: 0; padding: 0; max-width: none; }
+td, th { border: 1px solid #999; padding: .5mm 1.2mm; vertical-align: top; text-align: left; }
+th { background: #eee; white-space: nowrap; } td:nth-child(n+3) { min-width: 17mm; } tr { break-inside: avoid; }
+@media print { body { font-size: 7.8pt; line-height: 1.15; margin: 0; padding: 0; max-width: none; }
                .screen { display: none; } .wide { overflow: visible; } }"""
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
