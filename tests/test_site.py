@@ -77,7 +77,9 @@ def test_built_without_a_warning(site):
 
 
 def test_every_notebook_has_its_page_and_place(site, seen):
-    ordered = sorted(NOTEBOOKS, key=lambda p: (p.stem != 'index', not p.stem.endswith('live'), p.name))
+    def place(p: Path) -> tuple:
+        return p.stem != 'index', not p.stem.endswith('live'), p.parts[:-1], p.stem != 'teacher', p.name
+    ordered = sorted(NOTEBOOKS, key=place)
     expected = [site.url + page_name(p) for p in ordered] + [site.url + 'reference.html']
     assert seen['index.html']['sidebar'] == expected
     for before, after in pairwise(ordered):

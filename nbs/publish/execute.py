@@ -1,5 +1,7 @@
 """Run notebooks at full size and store what they show: `python nbs/publish/execute.py [notebooks]`, all by default.
 
+(All but the exercises of the workshop, which stop at their first blank and store nothing.)
+
 `nbdev-test --save` will not do here: it sets IN_TEST, and the notebooks would store their reduced runs.
 A notebook that fails is left as it was.
 """
@@ -59,7 +61,9 @@ def main(names: list[str]) -> None:
     os.environ.pop('IN_TEST', None)
     os.environ['TQDM_DISABLE'] = '1'
     os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [str(NBS.parent), os.getenv('PYTHONPATH')]))
-    for path in map(Path, names) if names else nbglob(NBS, as_path=True).sorted():
+    every = nbglob(NBS, as_path=True).sorted()
+    exercises = {path.with_stem(path.stem.removesuffix('_solutions')) for path in every if '_solutions' in path.stem}
+    for path in map(Path, names) if names else [path for path in every if path not in exercises]:
         start = time.time()
         execute(path)
         print(f'{path.name}: {time.time() - start:.0f} s')
