@@ -75,8 +75,10 @@ def changes(
 ) -> dict[str, float]:  # by name: change of a number's mean, share of images with another class
     "What differs between two ends, and by how much, as a classifier sees them."
     (labels, factors), (other_labels, other_factors) = classifier.measure(low), classifier.measure(high)
-    pairs = {name: (values, other_factors[name]) for name, values in factors.items()} | {identity: (labels, other_labels)}
-    return {name: float(abs((b - a).mean()) if a.dtype.kind == 'f' else (a != b).mean()) for name, (a, b) in pairs.items()}
+    pairs = {name: (values, other_factors[name]) for name, values in factors.items()}
+    pairs[identity] = labels, other_labels
+    return {name: float(abs((b - a).mean()) if a.dtype.kind == 'f' else (a != b).mean())
+            for name, (a, b) in pairs.items()}
 
 # %% ../nbs/13_explorer.ipynb #mv130002
 MOVES, FLIPS = .2, .5  # least change of a number, whose range is 0 to 1, and least share of images that change class

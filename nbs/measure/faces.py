@@ -62,7 +62,8 @@ def swapped(model: Method, data: Experiment) -> dict[str, dict[str, float]]:
     """What the judge sees in real images, reconstructions and swaps of the test split."""
     judge, faces, images = classifier_for(data), sample_faces()['test'], data.splits()[1].images
     own, giver = np.arange(len(images)), partners(faces.who)
-    rows = {'real': seen(judge, images, faces, own), 'reconstruction': seen(judge, model.reconstruct(images), faces, own)}
+    rows = {'real': seen(judge, images, faces, own),
+            'reconstruction': seen(judge, model.reconstruct(images), faces, own)}
     return rows | ({'swap': seen(judge, swap(model, images, giver), faces, giver)} if 'e' in model.codes else {})
 
 

@@ -39,8 +39,7 @@ def known(faces: Faces) -> Split:
 def tested(judge: AttributeClassifier, split: Split) -> pd.DataFrame:
     """One row: number of images, accuracy of person and expression, mean distance of the landmarks."""
     who, found = judge.measure(split.images)
-    x, y = ([abs(found[name] - split.factors[name]) for name in split.factors if name[0] == axis and name != 'expression']
-            for axis in 'xy')
+    x, y = ([abs(found[f'{axis}{k}'] - split.factors[f'{axis}{k}']) for k in range(68)] for axis in 'xy')
     row = dict(images=len(split), person=(who == split.labels).mean(),
                expression=(found['expression'] == split.factors['expression']).mean(),
                landmarks=np.hypot(x, y).mean() * split.images.shape[-1] / 2)
