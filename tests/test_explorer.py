@@ -24,7 +24,7 @@ from rbvae_nb import explorer as module
 from rbvae_nb.attributes import AttributeClassifier, train_classifier
 from rbvae_nb.digits import digit_styles
 from rbvae_nb.experiments import Experiment
-from rbvae_nb.explorer import START, Explorer, explore, rgb_image, what_moves
+from rbvae_nb.explorer import START, Explorer, changes, explore, rgb_image, what_moves
 from rbvae_nb.images import to_bytes
 from rbvae_nb.live import KNOWN, write_live
 from rbvae_nb.methods import Method, load
@@ -503,6 +503,15 @@ def test_a_class_moves_from_half_of_the_images(n, moved):
     low, high = torch.zeros(2, 10, 3, 32, 32)
     high[:n, 0] = 1
     assert what_moves(Reader(), 'shape', low, high) == moved
+
+
+def test_how_much_changes():
+    """The difference of a number's means, whatever its sign; the share of images with another class or identity."""
+    low, high = torch.zeros(2, 10, 3, 32, 32)
+    high[:3, 0], high[:, 1], high[:4, 2] = 1, -.25, 1
+    low[5:, 1], high[5:, 1] = .5, .25
+    found = changes(Reader(), 'shape', low, high)
+    assert found == pytest.approx({'shape': .3, 'turn': .25, 'light': .4})
 
 
 def check_words(spec: dict, shapes: Experiment):
