@@ -172,7 +172,8 @@ def find_experiment(
     if source and 'source' not in known:
         raise ValueError(f'expected {name!r} alone, since it has no other source, got {spec!r}')
     for key, value in given.items():
-        if key not in known: raise ValueError(f'expected {name!r} without {key!r}, which it does not take, got {value!r}')
+        if key in known: continue
+        raise ValueError(f'expected {name!r} without {key!r}, which it does not take, got {value!r}')
     if source: given['source'] = source
     return partial(make, **given) if given else make
 
