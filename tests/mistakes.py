@@ -451,7 +451,7 @@ MISTAKES = {
         ('if not detect: return cache_images', 'return cache_images'),
         ('own_reference=neutral is None', 'own_reference=True'),
         ("'rbvae': .608", "'rbvae': .605"),
-        ('int(2 * scale * of[0]) + 1', 'int(.2 * scale * of[0]) + 1'),
+        ('return int(2 * scale * of[0]) + 1, int(2 * scale * of[1]) + 1', 'return 1, 1'),  # decoded too small
     ],
 }
 # Module and mistake: why no test of WATCH fails. Each is expected to go unnoticed.
