@@ -28,7 +28,7 @@ def verdict(
     "What an exercise says of an answer in numbers."
     if answer is ... or answer is None: return 'not answered yet'
     answer, right = (torch.as_tensor(v, dtype=torch.float64) for v in (answer, right))
-    if answer.shape != right.shape:
-        return f'not yet: yours has the shape {tuple(answer.shape)}, not {tuple(right.shape)}'
+    shapes = tuple(answer.shape), tuple(right.shape)
+    if shapes[0] != shapes[1]: return f'not yet: yours has the shape {shapes[0]}, expected {shapes[1]}'
     if (answer - right).abs().max() < eps: return 'right'
     return f'not yet: yours is {answer.tolist()}, expected {right.tolist()}'
