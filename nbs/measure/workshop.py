@@ -1,4 +1,4 @@
-"""How long the workshop's notebooks take: `OMP_NUM_THREADS=2 python nbs/measure/workshop.py`.
+"""How long the workshop's notebooks take: `OMP_NUM_THREADS=1 python nbs/measure/workshop.py`.
 
 Runs the solutions of each session from top to bottom at full size, as `execute.py` does, and stores nothing in them. A
 row of workshop.csv beside this file: seconds of the whole notebook (a fresh kernel and all imports included), of the
@@ -21,13 +21,14 @@ RESULTS = HERE / 'workshop.csv'
 
 
 def seconds_of(path: Path) -> tuple[float, list[tuple[float, str]]]:
-    """Seconds of a whole notebook, and of each of its cells of code, with its first line."""
+    """Seconds of a whole notebook, and of each of its cells of code, with its first line that is no comment."""
     nb, cells, began = nbformat.read(path, as_version=4), [], {}
 
     def note(cell, cell_index) -> None: began[cell_index] = time.perf_counter()
 
     def done(cell, cell_index, execute_reply) -> None:
-        cells.append((time.perf_counter() - began[cell_index], cell.source.partition('\n')[0]))
+        line = next(line for line in cell.source.splitlines() if line[0] != '#')
+        cells.append((time.perf_counter() - began[cell_index], line))
 
     start = time.perf_counter()
     NotebookClient(nb, timeout=None, kernel_name='python3', on_cell_execute=note, on_cell_executed=done,
@@ -47,7 +48,7 @@ def row(path: Path) -> dict:
 
 if __name__ == '__main__':
     os.environ.pop('IN_TEST', None)
-    os.environ.setdefault('OMP_NUM_THREADS', str(os.cpu_count()))
+    os.environ.setdefault('OMP_NUM_THREADS', '1')
     os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [str(HERE.parents[1]), os.getenv('PYTHONPATH')]))
     for path in sorted((HERE.parent / 'workshop').glob(f'{sys.argv[1] if sys.argv[1:] else ""}*_solutions.ipynb')):
         found = rounded(pd.DataFrame([row(path)]).set_index('session'), 1)
