@@ -27,7 +27,7 @@ def seconds_of(path: Path) -> tuple[float, list[tuple[float, str]]]:
     def note(cell, cell_index) -> None: began[cell_index] = time.perf_counter()
 
     def done(cell, cell_index, execute_reply) -> None:
-        line = next(line for line in cell.source.splitlines() if line[0] != '#')
+        line = next(line for line in cell.source.splitlines() if line[:1] not in ('#', ''))
         cells.append((time.perf_counter() - began[cell_index], line))
 
     start = time.perf_counter()

@@ -73,7 +73,7 @@ th { background: #eee; white-space: nowrap; } td:nth-child(n+3) { min-width: 17m
                .screen { display: none; } .wide { overflow: visible; } }"""
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Workshop: prediction sheet</title><style>
+<link rel="icon" href="data:,"><title>Workshop: prediction sheet</title><style>
 {style}
 </style></head><body><main>
 <p class="screen"><a href="teacher.html">The workshop</a> · print this page on one sheet of A4</p>
