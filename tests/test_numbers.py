@@ -60,3 +60,15 @@ def test_readme_has_the_other_side():
 
 def test_readme_has_the_scores_of_the_table():
     assert scores() in (ROOT / 'README.md').read_text(encoding='utf-8'), scores()
+
+
+def test_readme_has_the_controlled_scores():
+    """From the lowest to the highest of three seeds; of the six losses, one."""
+    score = pd.read_csv(ROOT / 'nbs/measure/controlled.csv').set_index(['cell', 'seed']).score
+    low, high = (score.groupby('cell').agg(of) for of in ('min', 'max'))
+    def said(cell: str) -> str:
+        assert [*score[cell].index] == [0, 1, 2]
+        return f'{error(low[cell])} to {error(high[cell])}'
+    text = (f"{said('sRb-VAE')} for sRb-VAE, {said('Eq. 3')} for Eq. 3, and {said('without (a, b)')} for sRb-VAE without "
+            f"its adversarial terms. ", f"most of the additions ({error(score['six losses', 0])})")
+    for part in text: assert part in (ROOT / 'README.md').read_text(encoding='utf-8'), part
