@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-# Before torch is loaded: the workers of `pytest -n 2` share the cores.
-if 'PYTEST_XDIST_WORKER' in os.environ: os.environ.setdefault('OMP_NUM_THREADS', '1')
+# Before torch and OpenCV are loaded: the workers of `pytest -n 2` share the cores.
+if 'PYTEST_XDIST_WORKER' in os.environ:
+    for threads in ('OMP_NUM_THREADS', 'OPENCV_FOR_THREADS_NUM'): os.environ.setdefault(threads, '1')
 
 EXIT = pytest.StashKey[int]()
 

@@ -89,13 +89,19 @@ def test_an_experiment_keeps_the_classifier_it_had_to_train(tmp_path: Path):
 
 
 @pytest.mark.parametrize('other', [
-    Split(FIT.images, {'light': FIT.factors['light']}, FIT.labels),
+    Split(FIT.images, {'brightness': FIT.factors['light']}, FIT.labels),
     Split(FIT.images, FIT.factors, np.char.upper(FIT.labels)),
 ], ids=['other factors', 'other classes'])
 def test_a_classifier_of_another_experiment_is_refused(tmp_path: Path, other: Split):
     classifier_for(experiment(), tmp_path, steps=1)
     with pytest.raises(ValueError, match='^expected a classifier of .*, got .*; train one, or take another folder'):
         classifier_for(experiment(other), tmp_path)
+
+
+def test_a_classifier_may_know_more(tmp_path: Path):
+    kept = measured(classifier_for(experiment(), tmp_path, steps=1))
+    fewer = classifier_for(experiment(Split(FIT.images, {'light': FIT.factors['light']}, FIT.labels)), tmp_path)
+    assert all((measured(fewer)[name] == values).all() for name, values in kept.items())
 
 
 def test_images_of_another_size_are_brought_to_its_own(classifier):

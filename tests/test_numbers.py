@@ -69,6 +69,6 @@ def test_readme_has_the_controlled_scores():
     def said(cell: str) -> str:
         assert [*score[cell].index] == [0, 1, 2]
         return f'{error(low[cell])} to {error(high[cell])}'
-    text = (f"{said('sRb-VAE')} for sRb-VAE, {said('Eq. 3')} for Eq. 3, and {said('without (a, b)')} for sRb-VAE without "
-            f"its adversarial terms. ", f"most of the additions ({error(score['six losses', 0])})")
+    text = (f"{said('sRb-VAE')} for sRb-VAE, {said('Eq. 3')} for Eq. 3, and {said('without (a, b)')} for sRb-VAE "
+            f"without its adversarial terms. ", f"most of the additions ({error(score['six losses', 0])})")
     for part in text: assert part in (ROOT / 'README.md').read_text(encoding='utf-8'), part
