@@ -37,7 +37,10 @@ def name_of(path: Path) -> str:
 
 
 each_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=name_of)
-LESSONS = [p for p in NOTEBOOKS if re.match('00|01|02_|02[abc]|03|04', p.stem) and p.parent == NBS]
+UNFINISHED = ['index', '02d_faces', '08_rbvae', '09_srbvae', '09c_same_start', '11_sweep', '11a_table', '11b_results',
+              '14_bench', '14a_machines', '15_folders', '15a_runs', '15b_report', '15c_estimator', '15d_hub',
+              '15e_alignment', '15f_affectnet', '16_cli']  # their exercises have no checks and solutions yet
+LESSONS = [p for p in NOTEBOOKS if p.stem not in UNFINISHED and p.parent == NBS]
 each_lesson = pytest.mark.parametrize('path', LESSONS, ids=lambda p: p.stem)
 
 
@@ -109,7 +112,7 @@ def test_lesson_has_its_parts(path: Path):
     assert folded and all(cell['metadata'].get('jupyter', {}).get('source_hidden') for cell in folded)
 
 
-@each_lesson
+@pytest.mark.parametrize('path', [p for p in NOTEBOOKS if p.parent == NBS], ids=name_of)
 def test_figures_say_what_they_show(path: Path):
     """An alternative text for each stored picture."""
     shown = [cell for cell in cells(path, 'code') if any('image/png' in out.get('data', {}) for out in cell['outputs'])]
