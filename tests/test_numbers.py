@@ -78,5 +78,6 @@ def test_readme_has_what_a_kernel_reads():
     read = pd.read_csv(ROOT / 'nbs/measure/controlled.csv').set_index(['cell', 'seed'])['target z, rbf']
     ours, rb = read['sRb-VAE'], read['Rb-VAE']
     assert len(ours) == 3 and len(rb) == 1
-    said = f'an error of {error(ours.min())} to {error(ours.max())} for sRb-VAE and {error(rb[0])} for Rb-VAE (three runs'
+    said = (f'an error of {error(ours.min())} to {error(ours.max())} for sRb-VAE and {error(rb[0])} for Rb-VAE '
+            '(three runs')
     assert said in (ROOT / 'README.md').read_text(encoding='utf-8'), said
