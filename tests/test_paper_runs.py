@@ -13,7 +13,8 @@ from rbvae_nb.files import load_tensors
 SCRIPT = Path(__file__).resolve().parents[1] / 'nbs/measure/paper.py'
 METHODS = 'srbvae', 'rbvae'
 TINY = '--no-bench --preset small --steps 16 --limit 120 --seeds 0 --device cpu'.split()
-pytestmark = pytest.mark.skipif(sys.platform == 'win32', reason='a piece ends by SIGINT')
+# More than a minute in all, and it guards a script that is run by hand.
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == 'win32', reason='a piece ends by SIGINT')]
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen:
