@@ -25,7 +25,8 @@ def page(root: Path = Path(__file__).parent) -> str:
     version, repository = value('rbvae_nb/__init__.py', '__version__'), value('pyproject.toml', 'Repository')
     text = (root / 'README.md').read_text(encoding='utf-8')
     for folder, view in {'nbs/assets/': 'raw', 'nbs/': 'blob'}.items():
-        text = text.replace(f']({folder}', f']({repository}/{view}/v{version}/{folder}')
+        for opening in ('](', 'src="'):
+            text = text.replace(f'{opening}{folder}', f'{opening}{repository}/{view}/v{version}/{folder}')
     return text
 
 

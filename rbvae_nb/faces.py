@@ -9,7 +9,8 @@ __all__ = ['UNITS', 'PROTOTYPES', 'EXPRESSIONS', 'RANGES', 'SKIN', 'HAIR', 'IRIS
            'IMAGE_SIZES', 'DARK', 'WHITE', 'sample_units', 'Person', 'between', 'sample_people', 'points', 'jaw',
            'brow', 'nose', 'eye', 'mouth_line', 'mouth', 'from_front', 'View', 'sample_views', 'seen', 'landmarks',
            'chaikin', 'Sketch', 'surroundings', 'Drawing', 'draw_head', 'draw_folds', 'draw_eye', 'draw_brow',
-           'draw_nose', 'draw_mouth', 'draw', 'draw_faces', 'Faces', 'sample_all', 'sample_faces', 'drawn_faces']
+           'draw_nose', 'draw_mouth', 'draw', 'draw_faces', 'Faces', 'sample_all', 'known_people', 'sample_faces',
+           'drawn_faces']
 
 # %% ../nbs/02d_faces.ipynb #3fae18f3
 from dataclasses import dataclass
@@ -418,6 +419,10 @@ def sample_all(
     units, people = sample_units(expression, rng), Person(*(values[who] for values in people))
     return Faces(who, expression, units, people, sample_views(len(who), rng))
 
+def known_people() -> Person:  # of 20 people
+    "The people of the splits, the same for every seed."
+    return sample_people(20, np.random.default_rng(20))
+
 def sample_faces(
     n: int = 4000,  # unlabelled faces, and as many reference faces; a split has a quarter of it, 140 at least
     seed: int = 0,  # decides every face, but not who the twenty people of the splits are
@@ -428,7 +433,7 @@ def sample_faces(
     units, rest, who = sample_units(what, rng), np.zeros((n, len(UNITS))), np.arange(n)
     made = {name: Faces(who, of, moves, sample_people(n, rng), sample_views(n, rng))
             for name, of, moves in (('unlabelled', what, units), ('reference', neutral, rest))}
-    known = sample_people(20, np.random.default_rng(20))
+    known = known_people()
     return made | {name: sample_all(known, max(1, round(n / 4 / 140)), rng) for name in ('fit', 'test')}
 
 # %% ../nbs/02d_faces.ipynb #b468bb66

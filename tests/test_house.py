@@ -216,9 +216,9 @@ def test_metadata_is_that_of_settings(installed: Path):
 def test_page_on_pypi_has_no_relative_links(installed: Path):
     """Pictures and notebooks have the address of this version in the repository."""
     text, readme = metadata(installed).get_payload(), (ROOT / 'README.md').read_text(encoding='utf-8')
-    links = re.findall(r'\]\(([^)#]+)', text)
+    links = re.findall(r'(?:\]\(|(?:src|href)=")([^)#"]+)', text)
     assert [link for link in links if not link.startswith('https://')] == []
-    assert sum('/v' in link for link in links) == readme.count('](nbs/') > 40
+    assert sum('/v' in link for link in links) == readme.count('](nbs/') + readme.count('="nbs/') > 40
 
 
 def test_version_is_the_same_everywhere():

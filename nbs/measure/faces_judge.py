@@ -13,7 +13,7 @@ from weights import WEIGHTS, card, made_by
 
 from rbvae_nb.attributes import AttributeClassifier, load_classifier, save_classifier, train_classifier
 from rbvae_nb.experiments import Split
-from rbvae_nb.faces import Faces, landmarks, sample_all, sample_faces, sample_people
+from rbvae_nb.faces import Faces, known_people, landmarks, sample_all, sample_faces
 from rbvae_nb.files import write_whole
 from rbvae_nb.table import markdown
 
@@ -68,7 +68,7 @@ def judge_card(table: pd.DataFrame, n_train: int) -> str:
 
 
 if __name__ == '__main__':
-    people, path = sample_people(20, np.random.default_rng(20)), WEIGHTS / f'{NAME}.safetensors'
+    people, path = known_people(), WEIGHTS / f'{NAME}.safetensors'
     learned = known(sample_all(people, TIMES, np.random.default_rng(SEED)))
     save_classifier(train_classifier(learned, STEPS), path, dtype='float16')
     table = tested(load_classifier(path), known(sample_faces()['test']))

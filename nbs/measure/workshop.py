@@ -38,7 +38,7 @@ def seconds_of(path: Path) -> tuple[float, list[tuple[float, str]]]:
 
 def row(path: Path) -> dict:
     """What is measured of one session."""
-    load = os.getloadavg()[0]
+    load = os.getloadavg()[0] if hasattr(os, 'getloadavg') else float('nan')  # Windows has none
     whole, cells = seconds_of(path)
     start, rest = cells[:3], cells[3:]  # for Colab, imports, data and models
     slowest, line = max(rest)

@@ -39,8 +39,8 @@ WITH = """the package, with models and digits, and all that it needs ({kind})
 WITHOUT = """the package, with models and digits. NOT what it needs: torch, torchvision, numpy and others."""
 INSTALL = 'pip install --no-index --find-links wheels rbvae-nb jupyterlab'
 INSTALL_ALONE = """pip install --no-deps --no-index --find-links wheels rbvae-nb
-  (the packages that it needs have to be there: install them where there is a network, `pip install rbvae_nb-*.whl
-  jupyterlab` in the folder wheels, before you go to the room)"""
+  (the packages that it needs have to be there: install them where there is a network, `pip install
+  --find-links . rbvae-nb jupyterlab` in the folder wheels, before you go to the room)"""
 
 
 def pip(*args: str) -> None:
