@@ -12,7 +12,7 @@ __all__ = ['POOL', 'MOVES', 'FLIPS', 'Naming', 'DRAWING', 'START', 'STATIC', 'GI
 # %% ../nbs/13_explorer.ipynb #ee241a65
 import base64
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -87,10 +87,13 @@ def what_moves(
     classifier: AttributeClassifier,
     identity: str,  # what the identity is called
     low: Tensor, high: Tensor,  # images of both ends, (N, 3, H, H)
+    factors: Collection[str] | None = None,  # those to be named; None: all that the classifier reads
 ) -> str:  # names of factors, or the identity's
     "What differs between two ends, as a classifier sees them, the most first."
-    numbers = {name for name, values in classifier.measure(low[:1])[1].items() if values.dtype.kind == 'f'}
-    seen = changes(classifier, identity, low, high)
+    read = classifier.measure(low[:1])[1]
+    numbers = {name for name, values in read.items() if values.dtype.kind == 'f'}
+    asked = {*(read if factors is None else factors), identity}
+    seen = {name: amount for name, amount in changes(classifier, identity, low, high).items() if name in asked}
     moved = {name: amount for name, amount in seen.items() if amount >= (MOVES if name in numbers else FLIPS)}
     return ', '.join(sorted(moved, key=moved.__getitem__, reverse=True))
 
@@ -217,7 +220,7 @@ def with_names(
     "The same setting, with what an experiment knows of its images."
     if isinstance(data, Experiment) and data.test is not None:
         reads = check_classifier(classifier, data.test) if classifier else classifier_for(data)
-        name = partial(what_moves, reads, data.test.identity)
+        name = partial(what_moves, reads, data.test.identity, factors=[*data.test.factors])
         draw = data.test.identity if data.drawn else ''
         return setting._replace(data=data, name=name, target=data.test.target, draw=draw)
     if classifier is not None:

@@ -9,8 +9,8 @@ __all__ = ['UNITS', 'PROTOTYPES', 'EXPRESSIONS', 'RANGES', 'SKIN', 'HAIR', 'IRIS
            'IMAGE_SIZES', 'DARK', 'WHITE', 'sample_units', 'Person', 'between', 'sample_people', 'points', 'jaw',
            'brow', 'nose', 'eye', 'mouth_line', 'mouth', 'from_front', 'View', 'sample_views', 'seen', 'landmarks',
            'chaikin', 'Sketch', 'surroundings', 'Drawing', 'draw_head', 'draw_folds', 'draw_eye', 'draw_brow',
-           'draw_nose', 'draw_mouth', 'draw', 'draw_faces', 'Faces', 'sample_all', 'known_people', 'sample_faces',
-           'drawn_faces']
+           'draw_nose', 'draw_mouth', 'draw', 'draw_faces', 'Faces', 'sample_all', 'in_turn', 'known_people',
+           'sample_faces', 'drawn_faces']
 
 # %% ../nbs/02d_faces.ipynb #3fae18f3
 from dataclasses import dataclass
@@ -408,6 +408,11 @@ class Faces(NamedTuple):
         "The drawings."
         return draw_faces(self.people, self.units, self.views, image_size)
 
+    def rows(self, some: np.ndarray) -> 'Faces':  # indices or a mask
+        "Some of the faces."
+        people, views = Person(*(of[some] for of in self.people)), View(*(of[some] for of in self.views))
+        return Faces(self.who[some], self.expression[some], self.units[some], people, views)
+
 def sample_all(
     people: Person,  # of P people
     times: int,  # how often each makes each expression
@@ -418,6 +423,15 @@ def sample_all(
     expression = np.array(EXPRESSIONS)[what]
     units, people = sample_units(expression, rng), Person(*(values[who] for values in people))
     return Faces(who, expression, units, people, sample_views(len(who), rng))
+
+def in_turn(
+    faces: Faces,  # as `sample_all` has them, one person after the other
+    people: int,  # how many people they are
+) -> Faces:
+    "The same faces, so that people and expressions take turns from one to the next."
+    at = np.arange(len(faces.who)).reshape(people, len(EXPRESSIONS), -1)
+    time, turn, person = np.indices(at.shape[::-1]).reshape(3, -1)
+    return faces.rows(at[person, (person + turn) % len(EXPRESSIONS), time])
 
 def known_people() -> Person:  # of 20 people
     "The people of the splits, the same for every seed."
@@ -434,7 +448,7 @@ def sample_faces(
     made = {name: Faces(who, of, moves, sample_people(n, rng), sample_views(n, rng))
             for name, of, moves in (('unlabelled', what, units), ('reference', neutral, rest))}
     known = known_people()
-    return made | {name: sample_all(known, max(1, round(n / 4 / 140)), rng) for name in ('fit', 'test')}
+    return made | {name: in_turn(sample_all(known, max(1, round(n / 4 / 140)), rng), 20) for name in ('fit', 'test')}
 
 # %% ../nbs/02d_faces.ipynb #b468bb66
 @EXPERIMENTS.add

@@ -310,7 +310,7 @@ def load(
     if not weights: raise ValueError('expected a weight file, got none')
     paths = [Path(path) for path in weights]
     if len(paths) == 1 and not paths[0].is_file():
-        packaged = {name: _packaged(name) for name in METHODS.all() if _packaged(name).is_file()}
+        packaged = _packaged()
         of_run = [paths[0] / f'{name}.safetensors' for name in ('model', 'checkpoint')]  # in the folder of a training
         there = [packaged[str(weights[0])]] if str(weights[0]) in packaged else list(filter(Path.is_file, of_run))
         if not there:
@@ -323,6 +323,7 @@ def load(
         raise ValueError(f'expected weights of one of the methods {sorted(METHODS)}, got {name!r} in {where!r}')
     return rebuild(METHODS[name], about, state, where, **arguments).to(device)
 
-def _packaged(name: str) -> Path:
-    "Where weights of this name lie inside the package, if they are there."
-    return Path(str(resources.files('rbvae_nb') / 'weights' / f'{name}.safetensors'))
+def _packaged() -> dict[str, Path]:
+    "Weights of models inside the package, by name."
+    there = sorted(Path(str(resources.files('rbvae_nb') / 'weights')).glob('*.safetensors'))
+    return {path.stem: path for path in there if not path.stem.endswith('-classifier')}

@@ -498,6 +498,14 @@ def test_what_moves_in_the_words_of_the_experiment(change, moved):
     assert what_moves(Reader(), 'shape', low, low + torch.tensor(change)[:, None, None]) == moved
 
 
+def test_what_moves_of_the_factors_that_are_asked_for():
+    """The identity is always among them; a judge may read more than an experiment has."""
+    low = torch.zeros(10, 3, 32, 32)
+    high = low + torch.tensor([1, 1.5, 1])[:, None, None]
+    assert what_moves(Reader(), 'shape', low, high, ['light']) == 'light, shape'
+    assert what_moves(Reader(), 'shape', low, high, []) == 'shape'
+
+
 @pytest.mark.parametrize('n, moved', [(4, ''), (5, 'shape')])
 def test_a_class_moves_from_half_of_the_images(n, moved):
     low, high = torch.zeros(2, 10, 3, 32, 32)
@@ -581,6 +589,37 @@ def test_live_page_of_shapes(browser, shapes, pair, classifier, tmp_path):
             page.locator('.rbvae-pad canvas').click()
             page.get_by_role('button', name='Appearance only').click()
             assert settle(page)['e_from'] == -1
+
+
+def test_tabs_are_pages_of_their_own(browser, folder, shapes, pair, classifier, tmp_path):
+    """Fetched when they are first shown, by a click or an arrow key; each draws what torch decodes."""
+    shutil.copytree(folder, tmp_path / 'www')
+    write_live(tmp_path / 'www/shapes', *pair, shapes, classifier=classifier)
+    tabs = json.dumps({'Digits': './', 'Shapes': '../shapes/', 'Lost': '../lost/'})
+    text = PAGE.replace('id="live"', f"id='live' data-tabs='{tabs}'")
+    (tmp_path / 'www/index.html').write_text(text, encoding='utf-8')
+    twin, fetched = explore(*pair, shapes, classifier=classifier), []
+    with serving(tmp_path / 'www') as url:
+        page = browser.new_page()
+        page.on('request', lambda request: fetched.append(request.url))
+        page.goto(url)
+        page.wait_for_selector('.rbvae[data-frame]')
+        assert settle(page)['z_from'] == 0 and not any('/shapes/' in address for address in fetched)
+        page.get_by_role('tab', name='Digits').press('ArrowRight')
+        panel = page.get_by_role('tabpanel', name='Shapes')
+        panel.locator('.rbvae[data-frame]').wait_for()
+        assert page.get_by_role('tab', selected=True).inner_text() == 'Shapes'
+        assert not page.locator('#live-panel-0').is_visible()
+        request = page.evaluate("document.getElementById('live-panel-1').live.get('request')")
+        rgb = [panel.locator('.rbvae-model > canvas').nth(i).evaluate(PIXELS) for i in range(2)]
+        drawn = torch.tensor(rgb).view(2, 32, 32, 3).permute(0, 3, 1, 2)
+        assert (drawn - to_bytes(twin.pair.pictures(request)).int()).abs().max() <= 1
+        page.get_by_role('tab', name='Lost').click()
+        page.get_by_text('live.json could not be fetched (404)').wait_for()
+        page.get_by_role('tab', name='Digits').click()
+        assert page.locator('#live-panel-0').is_visible() and not panel.is_visible()
+        assert len([address for address in fetched if address.endswith('live/live.json')]) == 1
+        page.close()
 
 
 # In JupyterLab

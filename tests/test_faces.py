@@ -1,7 +1,4 @@
 """Drawn faces: points, views and drawings agree with each other, and sets and splits share what they should."""
-import runpy
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -65,6 +62,18 @@ def test_splits_have_each_person_with_each_expression(data: Experiment):
     for split in data.splits():
         pairs, counts = np.unique([split.labels.astype(str), split.factors['expression']], axis=1, return_counts=True)
         assert pairs.shape[1] == 20 * 7 and set(counts) == {1}
+
+
+def test_people_and_expressions_of_the_splits_take_turns(data: Experiment):
+    """So that the first face of each person is not always the same expression."""
+    for split in data.splits():
+        assert split.labels.tolist() == [*range(20)] * 7
+        for k in range(0, 140, 20): assert {*split.factors['expression'][k:k + 20]} == {*EXPRESSIONS}
+
+
+def test_rows_of_faces_draw_the_same_images(data: Experiment):
+    some = np.array([3, 77, 5])
+    assert sample_faces(n=200)['test'].rows(some).draw().equal(data.test.images[some])
 
 
 def test_people_of_the_splits_are_the_same_and_not_those_of_the_sets(monkeypatch):
@@ -243,29 +252,3 @@ def test_an_open_mouth_is_dark_and_has_teeth():
 def test_the_experiment_is_found_by_its_name():
     assert find_experiment('drawn_faces') is drawn_faces
     with pytest.raises(ValueError, match='no other source'): find_experiment('drawn_faces:x')
-
-
-class ReadsThese:
-    """In the place of a judge: it has these landmarks in view, whatever the image."""
-    def __init__(self, faces, at): self.faces, self.at = faces, at
-
-    def measure(self, images):
-        read = {f'{axis}{k}': self.at[:, k, i] for k in range(68) for i, axis in enumerate('xy')}
-        return self.faces.who, {'expression': self.faces.expression} | read
-
-
-def test_what_stays_and_what_arrives_is_found(monkeypatch):
-    """Landmarks that are moved by .3 of one's own units and .6 of the giver's; and of one's own alone."""
-    measure = Path(__file__).parents[1] / 'nbs/measure'
-    monkeypatch.syspath_prepend(str(measure))
-    module = runpy.run_path(str(measure / 'faces.py'))
-    faces = sample_faces(n=40)['test']
-    giver = np.random.default_rng(0).permutation(len(faces.who))
-    rest, own, given = (landmarks(faces.people, units, faces.views)
-                        for units in (0 * faces.units, faces.units, faces.units[giver]))
-    judge = ReadsThese(faces, rest + .3 * (own - rest) + .6 * (given - rest))
-    told = module['seen'](judge, None, faces, giver)
-    assert (told['stays'], told['arrives']) == pytest.approx((.3, .6), abs=1e-6)
-    assert told['person'] == told['own'] == 1 and told['giver'] == (faces.expression == faces.expression[giver]).mean()
-    alone = module['seen'](ReadsThese(faces, rest + .3 * (own - rest)), None, faces, np.arange(len(giver)))
-    assert alone['stays'] == pytest.approx(.3, abs=1e-6) and 'arrives' not in alone

@@ -246,7 +246,17 @@ def test_live_page_is_light(browser, site):
     for _ in range(100):  # the last bodies are weighed when they have been handed over
         if sum(sizes.values()) > 1.5e6: break
         page.wait_for_timeout(100)
-    assert 1.5e6 < sum(sizes.values()) < 2.3e6, sizes
+    assert 1.5e6 < sum(sizes.values()) < 2.3e6 and not any('live-faces' in url for url in sizes), sizes
+    page.close()
+
+
+def test_live_page_has_faces_in_a_second_tab(browser, site):
+    page = browser.new_page()
+    page.goto(site.url + 'live.html')
+    page.wait_for_selector('.rbvae[data-frame]')
+    page.get_by_role('tab', name='Faces').click()
+    page.get_by_role('tabpanel', name='Faces').locator('.rbvae[data-frame]').wait_for()
+    assert not page.get_by_role('tabpanel', name='Digits').is_visible()
     page.close()
 
 
@@ -276,10 +286,11 @@ def test_cut_opening_is_told(build, tmp_path, monkeypatch):
 def test_live_files_are_made_again_for_another_package(build, tmp_path, monkeypatch):
     (tmp_path / 'rbvae_nb').mkdir()
     monkeypatch.setattr(build, 'NBS', tmp_path / 'nbs')
-    def write(folder, start): folder.mkdir(parents=True); return folder
-    monkeypatch.setattr(build, 'write_live', write)
+    monkeypatch.setattr(build, 'write_live', lambda folder, *_, **__: folder.mkdir(parents=True))
+    for name in ('load_model', 'drawn_faces'): monkeypatch.setattr(build, name, lambda *_: None)
     folders = []
     for text in ('a', 'a', 'b'):
         (tmp_path / 'rbvae_nb/x.py').write_text(text)
         folders.append(build.live_files())
     assert folders[0] == folders[1] != folders[2]
+    assert {path.name for path in folders[2].iterdir()} == {'live', 'live-faces'}

@@ -29,7 +29,9 @@ from smalldocs.config import as_list, load
 from smalldocs.site import Page, Site
 
 from rbvae_nb._modidx import d
+from rbvae_nb.faces import drawn_faces
 from rbvae_nb.live import write_live
+from rbvae_nb.methods import load as load_model
 
 SYMBOLS = d['syms']  # module → full name → (page#anchor, file)
 NBS = Path(__file__).resolve().parents[1]
@@ -214,10 +216,14 @@ def cut_openings(names: list[str]) -> list[str]:
 
 
 def live_files() -> Path:
-    """The folder of what the live page fetches; it takes a while, so it is made again only for another package."""
+    """A folder with what the live page fetches; it takes a while, so it is made again only for another package."""
     files = sorted(p for p in (NBS.parent / 'rbvae_nb').rglob('*') if p.is_file() and p.suffix != '.pyc')
     folder = NBS.parent / 'build/live' / hashlib.sha256(b''.join(p.read_bytes() for p in files)).hexdigest()[:16]
-    if not folder.exists(): write_live(folder.with_suffix('.unfinished'), start=2).rename(folder)
+    if not folder.exists():
+        made = folder.with_suffix('.unfinished')
+        write_live(made / 'live', start=2)
+        write_live(made / 'live-faces', load_model('rbvae-faces'), load_model('srbvae-faces'), drawn_faces())
+        made.rename(folder)
     return folder
 
 
@@ -228,7 +234,7 @@ def build(out: Path) -> Site:
     names = sorted(p.relative_to(staging).as_posix() for p in staging.rglob('*.ipynb'))
     pages = [nbpath2html(Path(name)).as_posix() for name in names]
     (staging / 'reference.md').write_text(reference(pages), encoding='utf-8')
-    shutil.copytree(live_files(), staging / 'assets/live')
+    shutil.copytree(live_files(), staging / 'assets', dirs_exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         katex = fetch_katex(Path(folder))
         site = Docs(load(staging), quiet=True, typeset=Typesetter(katex))

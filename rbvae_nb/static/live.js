@@ -1,7 +1,8 @@
 // The explorer on a page without a kernel: this script answers the front-end's requests with the networks in
 // network.js. `<div id="live"><img ...></div>` holds a picture until everything is here; files are fetched from this
-// script's folder, or are in `rbvaeFiles`, name: address, where a page has everything in itself.
-const here = (name) => globalThis.rbvaeFiles?.[name] ?? new URL(name, import.meta.url);
+// script's folder, or are in `rbvaeFiles`, name: address, where a page has everything in itself. With
+// `data-tabs='{"Digits": "./", "Faces": "../live-faces/"}'` there is a tab for each of these folders, seen from here.
+const here = (name, folder = './') => globalThis.rbvaeFiles?.[name] ?? new URL(folder + name, import.meta.url);
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const floats = (text) => new Float32Array(bytes(text).buffer);
 const DRAWING = -1;  // as in explorer.js
@@ -18,8 +19,8 @@ function random(seed) {  // streams of uniform numbers, by mulberry32, and of st
 }
 
 // One model: codes of the images (the drawing's by `encode`), directions, and the picture that a request asks for.
-async function side({files, codes, directions, noise}, {encoders, generator, load}) {
-  const file = await load(here(`${files}-decoder.safetensors`));
+async function side({files, codes, directions, noise}, {encoders, generator, load}, folder) {
+  const file = await load(here(`${files}-decoder.safetensors`, folder));
   const decode = generator(file), e_ref = file.tensors.e_ref?.data;
   const known = Object.fromEntries(Object.entries(codes).map(([c, text]) => [c, floats(text)]));
   const way = ([c, {mean, basis}]) => [c, {mean: floats(mean), basis: floats(basis)}];
@@ -44,7 +45,7 @@ async function side({files, codes, directions, noise}, {encoders, generator, loa
   return {
     code,
     async draw(rgb, size) {  // the encoder comes with the first drawing
-      encode ??= encoders(await load(here(`${files}-encoder.safetensors`)));
+      encode ??= encoders(await load(here(`${files}-encoder.safetensors`, folder)));
       const image = new Float32Array(rgb.length), plane = size * size;
       for (let i = 0; i < plane; i++) for (let c = 0; c < 3; c++) image[c * plane + i] = rgb[3 * i + c] / 127.5 - 1;
       drawn = encode(image);
@@ -88,12 +89,12 @@ class Page {
   }
 }
 
-async function start(root) {
-  const parts = [import(here('explorer.js')), import(here('network.js')), fetch(here('live.json'))];
+async function start(root, folder) {
+  const parts = [import(here('explorer.js')), import(here('network.js')), fetch(here('live.json', folder))];
   const [{default: front}, network, answer] = await Promise.all(parts);
   if (!answer.ok) throw new Error(`live.json could not be fetched (${answer.status})`);
   const {spec, images, models} = await answer.json();
-  const sides = await Promise.all(models.map((one) => side(one, network)));
+  const sides = await Promise.all(models.map((one) => side(one, network, folder)));
   const frames = new DataView(new ArrayBuffer(0));
   const model = new Page({spec, images: new DataView(bytes(images).buffer), frames, message: ''}, sides);
   document.head.append(Object.assign(document.createElement('link'), {rel: 'stylesheet', href: here('explorer.css')}));
@@ -102,13 +103,48 @@ async function start(root) {
   return model;
 }
 
-const root = document.getElementById('live');
-if (root) {
+// A folder's explorer in an element, which keeps what it has until then, under a sentence; `live` is the page's end.
+function open(root, folder) {
   const status = document.createElement('p');
   const say = (sentence) => { status.textContent = sentence; };
   status.setAttribute('role', 'status');
   say('The models are being loaded …');
   root.append(status);
-  start(root).then((model) => { root.live = model; })
+  root.opened = start(root, folder).then((model) => { root.live = model; })
     .catch((error) => say(`The picture stays as it is: ${error.message}; reload the page to try again.`));
 }
+
+// A row of tabs, moved by the arrow keys too, each with a panel of its own; a panel is opened when it is first shown.
+function tabbed(root, folders) {
+  const list = document.createElement('div'), tabs = [], panels = [];
+  const show = (k) => {
+    tabs.forEach((tab, i) => { tab.setAttribute('aria-selected', i === k); tab.tabIndex = i === k ? 0 : -1; });
+    panels.forEach((panel, i) => { panel.hidden = i !== k; });
+    if (!panels[k].opened) open(panels[k], Object.values(folders)[k]);
+  };
+  list.setAttribute('role', 'tablist');
+  Object.keys(folders).forEach((title, k) => {
+    const tab = document.createElement('button'), panel = document.createElement('div');
+    Object.assign(tab, {id: `live-tab-${k}`, textContent: title, type: 'button', onclick: () => show(k)});
+    Object.assign(panel, {id: `live-panel-${k}`, hidden: true});
+    for (const [name, value] of [['role', 'tab'], ['aria-controls', panel.id]]) tab.setAttribute(name, value);
+    for (const [name, value] of [['role', 'tabpanel'], ['aria-labelledby', tab.id]]) panel.setAttribute(name, value);
+    tabs.push(tab); panels.push(panel);
+  });
+  list.addEventListener('keydown', ({key}) => {
+    const by = {ArrowRight: 1, ArrowLeft: -1}[key], k = tabs.indexOf(document.activeElement);
+    if (!by || k < 0) return;
+    const next = (k + by + tabs.length) % tabs.length;
+    show(next); tabs[next].focus();
+  });
+  panels[0].append(...root.childNodes);  // the picture, until the models are here
+  list.append(...tabs);
+  root.classList.add('rbvae-tabs');
+  root.append(list, ...panels);
+  show(0);
+  panels[0].opened.then(() => { root.live = panels[0].live; });
+}
+
+const root = document.getElementById('live');
+if (root?.dataset.tabs && !globalThis.rbvaeFiles) tabbed(root, JSON.parse(root.dataset.tabs));
+else if (root) open(root, './');
