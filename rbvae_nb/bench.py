@@ -51,10 +51,12 @@ class Case(NamedTuple):
     name: str
     dtype: str = 'float32'
 
+# %% ../nbs/14_bench.ipynb #02426ceb
 Samples = dict[Case, list[float]]
 Rows = list[dict[str, Any]]
 Call = Callable[[], Any]
 
+# %% ../nbs/14_bench.ipynb #d46cb4eb
 def interleaved(measures: Mapping[Case, Callable[[], float]], repeats: int, warmup: int) -> Samples:
     "Values of all cases in turn: a, b, a, b, ...; the first `warmup` of each are dropped."
     samples: Samples = {case: [] for case in measures}
@@ -62,6 +64,7 @@ def interleaved(measures: Mapping[Case, Callable[[], float]], repeats: int, warm
         for case, measure in measures.items(): samples[case].append(measure())
     return {case: values[warmup:] for case, values in samples.items()}
 
+# %% ../nbs/14_bench.ipynb #3a9eb762
 def timed(call: Call, finish: Call = lambda: None, clock: Callable[[], float] = time.perf_counter):
     "The call, giving the milliseconds it took; `finish` returns when the device has nothing left to do."
     def measure() -> float:
@@ -102,6 +105,7 @@ class Place(NamedTuple):
                      unit=unit, ratio=median / found[first][0], reference=', '.join(filter(None, first)),
                      machine=machine(self.device)) for case, (median, lower, upper) in found.items()]
 
+# %% ../nbs/14_bench.ipynb #e5e38589
 @cache
 def machine(device: torch.device) -> str:
     "The processor, as far as it says its name, and the version of torch."
@@ -117,9 +121,11 @@ def image_sets(n: int, image_size: int = 32) -> ImageSets:
     style = sample_style(n, np.random.default_rng(0))
     return ImageSets(styled_images(digits[:n], style, image_size), reference_images(digits[n:], image_size))
 
+# %% ../nbs/14_bench.ipynb #1c4df188
 _digits = cache(lambda: load_digits().train)
 some_images = cache(partial(image_sets, 250))
 
+# %% ../nbs/14_bench.ipynb #ae56e0e2
 def training_run(method: type[Method], place: Place, dtype: str | None = None, **arguments) -> Run:
     "A small training with these arguments of the model, in its middle; `advance` is a step as `train` does it."
     model, recipe = method.preset('small', 0, **arguments)
@@ -128,6 +134,7 @@ def training_run(method: type[Method], place: Place, dtype: str | None = None, *
     run.step = 10 ** 9
     return run
 
+# %% ../nbs/14_bench.ipynb #bea2cb02
 def as_listed(network: nn.Module):
     "From now on one layer and one player at a time: `plain`, for good."
     for m in network.modules():
@@ -144,6 +151,7 @@ def step_cases(place: Place) -> dict[Case, Call]:
                   Case('fast', dtype): fast.advance}
     return cases
 
+# %% ../nbs/14_bench.ipynb #87d435ba
 def literally(run: Run):
     "A step of the literal transcription."
     model: Any = run.model
@@ -155,6 +163,7 @@ def literally(run: Run):
 # %% ../nbs/14_bench.ipynb #b1a2ec9d
 CONVOLUTIONS = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
 
+# %% ../nbs/14_bench.ipynb #e5026281
 class Convolutions(TorchDispatchMode):
     "Keeps the convolutions that run inside it, as calls over random values of the same layouts."
     def __init__(self):
@@ -166,17 +175,20 @@ class Convolutions(TorchDispatchMode):
             self.calls.append(partial(func, *(torch.randn_like(a) if isinstance(a, Tensor) else a for a in args)))
         return func(*args, **(kwargs or {}))
 
+# %% ../nbs/14_bench.ipynb #1552a52c
 def convolutions(step: Call) -> list[partial]:
     "The convolutions of a step, forward and backward."
     with Convolutions() as log: step()
     return log.calls
 
+# %% ../nbs/14_bench.ipynb #299aef4c
 def operations(call: Call) -> tuple[float, float]:  # GFLOP: of everything, of the convolutions
     "Counted operations of a call; a multiplication and its addition are two."
     with FlopCounterMode(display=False) as counter: call()
     counts = counter.get_flop_counts()['Global']
     return sum(counts.values()) / 1e9, sum(counts.get(f.overloadpacket, 0) for f in CONVOLUTIONS) / 1e9
 
+# %% ../nbs/14_bench.ipynb #a3e086c0
 def convolution_rows(place: Place, group: str, step: Call, case: Case, times: list[float]) -> Rows:
     "Time, operations and rate of a step and of its convolutions alone; both rates count the convolutions only."
     each = [place.times({case: call})[case] for call in convolutions(step)]
@@ -185,6 +197,7 @@ def convolution_rows(place: Place, group: str, step: Call, case: Case, times: li
     counted = place.rows(group, {whole: [everything], part: [theirs]}, 'GFLOP')
     return place.rows(group, found) + counted + place.rows(group, found, 'GFLOP/s', lambda ms: 1000 * theirs / ms)
 
+# %% ../nbs/14_bench.ipynb #9f296776
 def step_rows(place: Place, group: str, steps: Mapping[Case, Call]) -> Rows:
     "Steps side by side, and the convolutions of those that are called fast."
     times = place.times(steps)
@@ -193,6 +206,7 @@ def step_rows(place: Place, group: str, steps: Mapping[Case, Call]) -> Rows:
         if case.name == 'fast': rows += convolution_rows(place, f'{group}, {case.dtype}', step, case, times[case])
     return rows
 
+# %% ../nbs/14_bench.ipynb #96a2c015
 def training_step(place: Place) -> Rows:
     "Part a: a training step of sRb-VAE."
     return step_rows(place, 'step of srbvae', step_cases(place))
@@ -202,6 +216,7 @@ def squared_error(x: Tensor, x_hat: Tensor) -> Tensor:
     "pythae's reconstruction error, half the squared distance."
     return .5 * F.mse_loss(x_hat, x, reduction='none').flatten(1).sum(1).mean()
 
+# %% ../nbs/14_bench.ipynb #ca3dcf56
 def as_pythae(ours: Any):  # a VAE or a β-TCVAE; a pythae model
     "pythae's model of the same name, around the networks of ours."
     from pythae import models
@@ -227,6 +242,7 @@ def loop_step(model: nn.Module, loss: Callable[[Tensor], Tensor], sets: ImageSet
         optimizer.step()
     return step
 
+# %% ../nbs/14_bench.ipynb #9dfe7f4f
 def same_loop(place: Place, method: type[Method]) -> dict[Case, Call]:
     "Steps of pythae's model and of ours in one loop, over the same networks."
     inner, ours, fused = (method.preset('small')[0].to(place.device).train() for _ in range(3))
@@ -252,6 +268,7 @@ def pythae_epoch(place: Place, model, folder: str) -> Call:
         trainer.callback_handler.on_epoch_end(training_config=config)
     return epoch
 
+# %% ../nbs/14_bench.ipynb #d40dd7a6
 def as_used(place: Place, method: type[Method], own: type[Method], folder: str) -> dict[Case, Call]:
     "`epoch` steps by pythae's trainer and by ours, each as its users have it."
     inner, runs = method.preset('small')[0], [training_run(m, place) for m in (method, own)]
@@ -260,6 +277,7 @@ def as_used(place: Place, method: type[Method], own: type[Method], folder: str) 
     return {Case('pythae'): pythae_epoch(place, as_pythae(inner), folder), Case('ours', place.dtype): ours,
             Case('ours, own likelihood', place.dtype): ours_own}
 
+# %% ../nbs/14_bench.ipynb #9fa4c52b
 def beside_pythae(place: Place) -> Rows:
     "Part b: VAE and β-TCVAE beside pythae's, where that is installed and knows the device."
     if not find_spec('pythae') or place.device.type == 'mps':
@@ -295,6 +313,7 @@ except OSError: import resource; peak = resource.getrusage(resource.RUSAGE_SELF)
 print(seconds, peak)
 '''
 
+# %% ../nbs/14_bench.ipynb #2c4afaf5
 def child(code: str, before: str = '', *, answer: int = 0) -> float:  # raises RuntimeError
     "Seconds that `code` takes in a fresh interpreter, after `before`; answer=1: the most MB of that process."
     env = os.environ | dict(OMP_NUM_THREADS=str(torch.get_num_threads()))
@@ -302,6 +321,7 @@ def child(code: str, before: str = '', *, answer: int = 0) -> float:  # raises R
     if run.returncode: raise RuntimeError(f'expected {code!r} to run, got {run.stderr.strip().splitlines()[-1]}')
     return float(run.stdout.split()[-2:][answer])
 
+# %% ../nbs/14_bench.ipynb #fdeb50a0
 def imports(place: Place) -> Rows:
     "Part d: seconds that imports take."
     if place.device.type != 'cpu': return []
@@ -321,6 +341,7 @@ def train_some(name: str, device: str, steps: int = 3) -> float:  # MB that CUDA
     for _ in range(steps): run.advance()
     return (torch.cuda.max_memory_allocated() - before) / 2 ** 20
 
+# %% ../nbs/14_bench.ipynb #fd1ac724
 def memory(place: Place) -> Rows:
     "Part e: the most memory of a process that imports torch, or trains; on CUDA, of the device."
     names = {Case(f'training of {method.name}', place.dtype): method.name for method in (RbVAE, SRbVAE)}
@@ -337,6 +358,7 @@ def resident() -> float:  # MB; 0 where there is no /proc
     try: return int(Path('/proc/self/status').read_text().split('VmRSS:')[1].split()[0]) / 2 ** 10
     except OSError: return 0.
 
+# %% ../nbs/14_bench.ipynb #c1b19e43
 def long_training(place: Place) -> Rows:
     "Time of a step, and memory of the process, in each fifth of a training of sRb-VAE."
     model, recipe = SRbVAE.preset('small', pretraining=0., ramp=0.)
@@ -349,6 +371,7 @@ def long_training(place: Place) -> Rows:
     held = {case: [marks[i + 5][1]] for case, i in fifths.items()}
     return rows + (place.rows('long training of srbvae', held, 'MB') if resident() else [])
 
+# %% ../nbs/14_bench.ipynb #ac52a303
 def growth(place: Place) -> Rows:
     "Part f: how time and memory grow with steps, images, pixels and dimensions."
     rows = long_training(place)
@@ -393,6 +416,7 @@ def bench(
     finally: torch.set_num_threads(before)
     return pd.DataFrame(rows)
 
+# %% ../nbs/14_bench.ipynb #346ccaf6
 def _shown(rows) -> str:
     "Rows to look at, as text."
     return rows.drop(columns=['machine', 'reference']).to_string(index=False, float_format='{:.5g}'.format) + '\n'

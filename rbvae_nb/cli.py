@@ -101,11 +101,13 @@ def _check_pretrained(out: Path, data: str):
     if (out / RbVAE.name).exists():
         raise ValueError(f'expected a folder without a training run for --pretrained, got {str(out)!r}; choose another')
 
+# %% ../nbs/16_cli.ipynb #c19f17f4
 def _check_writable(folder: Path):
     "Raise OSError now rather than after the training."
     write_whole(folder / 'writable', b'')
     (folder / 'writable').unlink()
 
+# %% ../nbs/16_cli.ipynb #55135748
 def _report(table, data: Experiment, out: Path) -> str:
     "The table in words and numbers, and where the files are."
     fit, _ = data.splits()
@@ -121,7 +123,6 @@ def table(out: str | Path = 'rbvae-table', **arguments):
     run_table(out, **arguments)
     print((Path(out) / 'table.md').read_text(encoding='utf-8') + f'\nTables, figure and all numbers are in {out}')
 
-
 # %% ../nbs/16_cli.ipynb #278d2e00
 def share(
     run: str,  # folder of a run that is finished
@@ -135,6 +136,7 @@ def share(
     address = share_run(run, out, to)
     print(f'the folder is {out}' + (f', and it is at {address}' if address else ''))
 
+# %% ../nbs/16_cli.ipynb #8eb8e27c
 COMMANDS: dict[str, tuple[Callable, Callable]] = {  # what is called, and whose signature is the command line
     'demo': (demo, demo),
     'train': (train_folders, train_folders),
@@ -150,6 +152,7 @@ COMMANDS: dict[str, tuple[Callable, Callable]] = {  # what is called, and whose 
 
 TRAIN = 'demo', 'train', 'resume', 'table'  # commands that go on where they were stopped
 
+# %% ../nbs/16_cli.ipynb #2a64e600
 def parser_of(command: str) -> ArgumentParser:
     "The arguments of a command, from the signature and the comments of its function."
     parser: Any = anno_parser(COMMANDS[command][1], prog=f'rbvae {command}')
@@ -158,6 +161,7 @@ def parser_of(command: str) -> ArgumentParser:
     parser.error = refuse
     return parser
 
+# %% ../nbs/16_cli.ipynb #85d7bc32
 def usage() -> str:
     "All commands, a line for each."
     lines = [f'  {name:10}{parser_of(name).description}' for name in COMMANDS]
@@ -182,6 +186,7 @@ def main(argv: list[str] | None = None) -> int:  # exit status: 0, 1 on an error
         return _say(' '.join(str(error).split()), 1)
     return 0
 
+# %% ../nbs/16_cli.ipynb #67aacfdb
 def _say(sentence: str, status: int) -> int:
     "One sentence on standard error."
     print(f'rbvae: {sentence}', file=sys.stderr)

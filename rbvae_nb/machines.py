@@ -81,6 +81,7 @@ def precision_of(accelerator: Any) -> str:  # raises ValueError for another than
     if accelerator.mixed_precision in PRECISIONS: return PRECISIONS[accelerator.mixed_precision]
     raise ValueError(f'expected mixed precision {", ".join(PRECISIONS)}, got {accelerator.mixed_precision!r}')
 
+# %% ../nbs/14a_machines.ipynb #d67f69d5
 def shared(
     accelerator: Any,  # an `accelerate.Accelerator`
     dtype: str,  # as for `train`
@@ -94,7 +95,6 @@ def shared(
         accelerator.log(row, step=step)
         if callback and first: callback(step, row)
     return partial(SharedRun, accelerator=accelerator), accelerator.device, ours, first, tell
-
 
 # %% ../nbs/14a_machines.ipynb #8b1aa902
 def launched(
@@ -113,12 +113,14 @@ def launched(
     if len(accelerator.log_with) < len(asked): raise ImportError(f'expected {log_with} to be installed, but it is not')
     return accelerator
 
+# %% ../nbs/14a_machines.ipynb #b1387a39
 @contextmanager
 def only_first_speaks(accelerator: Any) -> Iterator[None]:
     "Of several processes the first one prints."
     first = accelerator is None or accelerator.is_main_process
     with nullcontext() if first else redirect_stdout(io.StringIO()): yield
 
+# %% ../nbs/14a_machines.ipynb #cd13b045
 @contextmanager
 def tracked(accelerator: Any, about: dict[str, Any]) -> Iterator[None]:
     "With the accelerator's trackers, if it has any: opened with a description, and closed whatever happens."

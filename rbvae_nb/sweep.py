@@ -68,6 +68,7 @@ def run_config(
     if isinstance(arguments[hyperparameter], float) and value is not None: value = float(value)
     return RunConfig(name, seed, hyperparameter, value)
 
+# %% ../nbs/11_sweep.ipynb #85bb5b90
 def _parsed(text: str, system: str) -> Any:
     "A value as JSON reads it; raises ValueError."
     try: return json.loads(text)
@@ -81,11 +82,13 @@ def row(code: str, measure: str, factor: str, draws: np.ndarray) -> dict[str, An
     value, low, high = interval(draws)
     return dict(code=code, measure=measure, factor=factor, value=value, low=low, high=high)
 
+# %% ../nbs/11_sweep.ipynb #445c7599
 def in_parts(codes: Codes, serves: np.ndarray | None) -> Codes:
     "The codes, and of a single one its two parts as well: `serves` says which dimensions serve as **e**."
     if serves is None: return codes
     return codes | {'as e': codes['z'][:, serves], 'as z': codes['z'][:, ~serves]}
 
+# %% ../nbs/11_sweep.ipynb #7368a31a
 def asked(
     fit_codes: Codes, fit: Split,  # as for `scores`
     test_codes: Codes, test: Split,
@@ -101,6 +104,7 @@ def divided(codes: Codes, fit: Split) -> np.ndarray | None:
     "Which dimensions of a single code serve as **e**, by `best_split`; None where there are two codes."
     return None if 'e' in codes else best_split(codes['z'], fit)
 
+# %% ../nbs/11_sweep.ipynb #e0a96274
 def validation_score(
     codes: Codes, fit: Split,  # of the split for fitting
 ) -> np.ndarray:  # (1 + n,); NaN for a single code and too few images
@@ -186,6 +190,7 @@ def _made(make: Callable[..., Experiment], data: str, image_size: int, options: 
     "The experiment that `make`, the function of this name, makes."
     return find_experiment(data, **dict(options))(image_size=image_size)
 
+# %% ../nbs/11_sweep.ipynb #7f27ecbb
 cached_classifier = cache(classifier_for)  # of an experiment and a folder: loaded or trained once in a process
 
 # %% ../nbs/11_sweep.ipynb #d4818ba4
@@ -210,6 +215,7 @@ def run_one(
         for spent in (failed, folder / 'checkpoint.safetensors'): spent.unlink(missing_ok=True)
     return rows
 
+# %% ../nbs/11_sweep.ipynb #f28d5ed5
 def train_and_measure(sweep: Sweep, config: RunConfig) -> Rows:
     "The rows of a run; its weights stay in its folder."
     changed = {config.hyperparameter: config.value} if config.hyperparameter else {}
@@ -222,6 +228,7 @@ def train_and_measure(sweep: Sweep, config: RunConfig) -> Rows:
         model.save(weights)
     return measure(load(weights, device=pick_device(sweep.device)), data, classifier)
 
+# %% ../nbs/11_sweep.ipynb #506afcd2
 def _write_rows(path: Path, config: RunConfig, rows: Rows):
     "A CSV file, whole or not at all."
     import pandas as pd
@@ -235,6 +242,7 @@ def read_rows(path: str | Path):  # DataFrame
     import pandas as pd
     return pd.read_csv(path, keep_default_na=False, na_values={k: [''] for k in ('value', 'low', 'high')})
 
+# %% ../nbs/11_sweep.ipynb #131666ff
 def run_all(
     sweep: Sweep, configs: Sequence[RunConfig],
     jobs: int | None = None,  # runs at a time; None: what `joblib.parallel_config` says, or 1
@@ -261,6 +269,7 @@ def choose(
     reached = validated.groupby(['method', 'setting']).value.mean()
     return {method: float(of.droplevel('method').idxmax().split('=')[1]) for method, of in reached.groupby('method')}
 
+# %% ../nbs/11_sweep.ipynb #3660fcc0
 def swept_configs(systems: Iterable[str], seed: int, preset: str, values: Sequence[float]) -> list[RunConfig]:
     "The systems that leave their hyperparameter open, at each value."
     open_ones = [name for name in systems if ':' not in name and METHODS.find(name).hyperparameter]

@@ -41,6 +41,7 @@ def over_seeds(rows):  # DataFrame of `run_all`; one with the index `KEY`
     place = {system: i for i, system in enumerate(dict.fromkeys(zip(done.method, done.setting)))}
     return out.assign(low=out.value - half, high=out.value + half, place=[place[key[:2]] for key in out.index])
 
+# %% ../nbs/11a_table.ipynb #ed17f1c3
 def next_run(
     r,  # a row of `over_seeds`
 ) -> tuple[float, float]:
@@ -60,6 +61,7 @@ def number(rows, *key: str, form: str = '.3f') -> str:
     r = rows.loc[key]
     return f'{decimal(r.value, form)} ± {decimal((r.high - r.low) / 2, form)}'.replace(' %', '', 1)
 
+# %% ../nbs/11a_table.ipynb #71c99977
 def has_two_codes(method: str) -> bool:
     "Whether a method has **e** and **z**."
     return 'e' in METHODS.find(method).codes
@@ -68,6 +70,7 @@ def marked(method: str, title: str) -> str:
     "A title, with a dagger where one code in two parts stands in for two."
     return title if has_two_codes(method) else f'{title}†'
 
+# %% ../nbs/11a_table.ipynb #2f764f92
 def systems(rows) -> dict[tuple[str, str], str]:  # (method, setting): title
     "What stands in `over_seeds`, in the order of the runs; the setting is named where a method comes with several."
     there = sorted({key[:2]: place for key, place in zip(rows.index, rows.place)}.items(), key=lambda item: item[1])
@@ -92,10 +95,11 @@ def target_table(rows, data: Experiment):  # `over_seeds`; DataFrame
         out[title]['seeds'] = f'{values["target"].seeds:.0f}'
     return pd.DataFrame(out).T.rename_axis('system')
 
+# %% ../nbs/11a_table.ipynb #a8e9be8b
 def _published(ours, theirs: float) -> dict[str, str]:
-    "A published number, and how far ours is from it; bold where one more run would hardly reach it."
+    "A published number, and how far ours is from it; bold where one more run would hardly reach it (of several seeds)."
     low, high = next_run(ours)
-    mark = '' if np.isnan(theirs) or low <= theirs <= high else '**'
+    mark = '' if np.isnan(theirs) or ours.seeds < 2 or low <= theirs <= high else '**'
     return {'paper': decimal(theirs), 'difference': mark + decimal(ours.value - theirs, '+.3f') + mark}
 
 # %% ../nbs/11a_table.ipynb #9e34d1f5
@@ -114,6 +118,7 @@ def both_ways_table(rows, data: Experiment, measure: str = 'linear'):  # `over_s
         out[marked(method, title)] = line
     return pd.DataFrame(out).T.rename_axis('system')
 
+# %% ../nbs/11a_table.ipynb #913e240c
 def swap_table(rows, data: Experiment):  # `over_seeds`; DataFrame
     "Reconstructions and swaps (of the two parts, where there is one code), as the attribute classifier sees them."
     import pandas as pd
@@ -136,6 +141,7 @@ def markdown(frame) -> str:
     lines = [head, rule, *([name, *values] for name, values in zip(frame.index, frame.values))]
     return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
 
+# %% ../nbs/11a_table.ipynb #90381ac6
 def report(
     rows,  # DataFrame of `run_all`, one setting for each system
     chance,  # DataFrame of `measure_chance`
@@ -162,6 +168,7 @@ def report(
               f'own {target} err by {decimal(by["unchanged", "target"])}, the best constant {target} by {constant}.']
     return '\n\n'.join([*parts, *_failures(rows)]) + '\n'
 
+# %% ../nbs/11a_table.ipynb #ea0f9c8b
 def _failures(rows) -> list[str]:
     "What went wrong, one line for each run; nothing if all is well."
     failed = rows[rows.status != 'done'].itertuples()
@@ -184,6 +191,16 @@ def figure(
     _draw_scores(bars, rows, measure)
     return fig
 
+# %% ../nbs/11a_table.ipynb #6f0a7987
+def check_factor(factor: str, data: Experiment):
+    "Raise ValueError for a factor that an experiment does not have."
+    known = ('target', *data.splits()[0].factors)
+    if factor not in known: raise ValueError(f'expected a factor of {known}, got {factor!r}')
+
+def _arms(r) -> list[list[float]]:
+    "The two arms of an error bar."
+    return [[r.value - r.low], [r.high - r.value]]
+
 # %% ../nbs/11a_table.ipynb #00b077d1
 def _draw_codes(plane, rows, chance, data: Experiment, factor: str, measure: str):
     "Each code as a point with error bars, and chance as dotted lines."
@@ -202,6 +219,7 @@ def _draw_codes(plane, rows, chance, data: Experiment, factor: str, measure: str
     plane.set(xlabel=f'{fit.target if factor == "target" else factor}: mean error', ylabel=f'{fit.identity}: accuracy',
               title=f'what {measure} probes read (dotted: chance)')
 
+# %% ../nbs/11a_table.ipynb #b1e7fea1
 def _draw_scores(bars, rows, measure: str):
     "The combined scores with error bars, a line for each system."
     there = systems(rows)
@@ -213,24 +231,17 @@ def _draw_scores(bars, rows, measure: str):
     bars.invert_yaxis()
     bars.set(title='combined score')
 
-def _arms(r) -> list[list[float]]:
-    "The two arms of an error bar."
-    return [[r.value - r.low], [r.high - r.value]]
-
-def check_factor(factor: str, data: Experiment):
-    "Raise ValueError for a factor that an experiment does not have."
-    known = ('target', *data.splits()[0].factors)
-    if factor not in known: raise ValueError(f'expected a factor of {known}, got {factor!r}')
-
 # %% ../nbs/11a_table.ipynb #dbe16521
 def several(kind: type, metavar: str) -> dict:
     "How the command line reads an argument that takes several values."
     return dict(nargs='+', type=kind, metavar=metavar)
 
+# %% ../nbs/11a_table.ipynb #3983b418
 def default_systems() -> list[str]:
     "What a table has if it names no method: the paper's nine systems, and what a reader has added."
     return [name for name, method in METHODS.all().items() if method.in_table]
 
+# %% ../nbs/11a_table.ipynb #c9550e0c
 def run_table(
     out: str | Path = 'rbvae-table',  # folder of the runs and of what is reported; the same folder goes on
     data: str = 'digit_styles',  # experiment: digit_styles (:mnist, :FOLDER), turned_shapes, drawn_faces, affectnet
@@ -278,6 +289,7 @@ def _image_size(configs: list[RunConfig], preset: str) -> int:
     if len(sizes) > 1: raise ValueError(f'expected methods for images of one size, got {sorted(sizes)}')
     return sizes.pop()
 
+# %% ../nbs/11a_table.ipynb #10df5973
 def _how(values: Sequence[float], seed: int, unknown: Sequence[str] = ()) -> str:
     "In which way the settings were chosen."
     if not values: return "Settings: the preset's."
@@ -285,6 +297,7 @@ def _how(values: Sequence[float], seed: int, unknown: Sequence[str] = ()) -> str
             f'within the split that fits the probes, for seed {seed}'
             f'{"; the preset where no run gave such a score: " + ", ".join(unknown) if unknown else ""}.')
 
+# %% ../nbs/11a_table.ipynb #360761b2
 def write_report(plan: Sweep, data: Experiment, rows, swept, levels: Rows, how: str, factor: str = 'target'):
     "table.csv, sweep.csv, chance.csv, table.md and table.png, from the rows of all runs."
     import pandas as pd
