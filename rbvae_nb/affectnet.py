@@ -42,6 +42,7 @@ from .images import ImageSets, take
 BY_CODE = 'neutral', *EXPRESSIONS  # what codes 0 to 7 stand for
 NO_EXPRESSION = {8: 'none', 9: 'uncertain', 10: 'no face'}
 
+# %% ../nbs/15f_affectnet.ipynb #d9f3eba9
 def expression_code(text: str) -> int:  # 0 to 7; raises Unreadable with the reason
     "The code of an expression, from a list or an annotation."
     try: number = float(text)
@@ -59,6 +60,7 @@ def points_of(values: np.ndarray) -> np.ndarray:  # 136 numbers x, y, x, y, ... 
     if np.ptp(points, 0).min() < 1: raise Unreadable('landmarks that are no face: all in one place or line')
     return points
 
+# %% ../nbs/15f_affectnet.ipynb #d5ecfe7a
 def landmarks_in(text: str) -> np.ndarray:  # 'x;y;x;y;...' to (68, 2); raises Unreadable
     "Landmarks as the lists write them."
     try: values = np.array(text.strip().rstrip(';').split(';'), float)
@@ -87,10 +89,12 @@ class Left(NamedTuple):
     name: str  # of the image, or the line of the list
     reason: str
 
+# %% ../nbs/15f_affectnet.ipynb #02af5c36
 COLUMNS = ('subDirectory_filePath', 'face_x', 'face_y', 'face_width', 'face_height', 'facial_landmarks',
            'expression', 'valence', 'arousal')
 NEEDED = 'subDirectory_filePath', 'facial_landmarks', 'expression'
 
+# %% ../nbs/15f_affectnet.ipynb #d6f86fb2
 def _places(first: list[str], path: Path) -> tuple[list[int], bool]:  # of `NEEDED`, and whether `first` is their head
     "Where the columns are, by the first row of a list; raises ValueError where they are not."
     head = [cell.strip() for cell in first]
@@ -112,6 +116,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:  # line, and the three
             except csv.Error: row = ['']
             if row: yield reader.line_num, [row[i] for i in places] if len(row) > max(places) else []
 
+# %% ../nbs/15f_affectnet.ipynb #be856e02
 def _face(texts: list[str], folders: Sequence[Path]) -> Face:  # raises Unreadable
     "The face of a row, in the first folder that has its image."
     if not texts: raise Unreadable('a row with too few columns')
@@ -121,6 +126,7 @@ def _face(texts: list[str], folders: Sequence[Path]) -> Face:  # raises Unreadab
     if not found: raise Unreadable('no such image')
     return Face(name, found, points, code)
 
+# %% ../nbs/15f_affectnet.ipynb #b25167f6
 def _listed(
     path: Path,
     folders: Sequence[Path],  # where images may lie
@@ -147,6 +153,7 @@ def _loaded(path: Path) -> np.ndarray:  # raises Unreadable
             return values
     except (MemoryError, Unreadable): raise Unreadable(f'a damaged annotation {path.stem[-4:]}') from None
 
+# %% ../nbs/15f_affectnet.ipynb #fc692147
 def _annotated(folder: Path, prefix: str) -> Iterator[Face | Left]:  # prefix: of the names
     "The faces of a folder with images/ and annotations/."
     images, annotations = folder / 'images', folder / 'annotations'
@@ -171,6 +178,7 @@ LIST_PLACES = '', f'{TOP}_file_lists', TOP, f'{TOP}/{TOP}_file_lists'
 IMAGE_PLACES = FOLDER, f'{TOP}/{FOLDER}', f'{FOLDER}/{FOLDER}', f'{TOP}/{FOLDER}/{FOLDER}', TOP, ''
 SETS = 'train_set', 'val_set', ''
 
+# %% ../nbs/15f_affectnet.ipynb #39093e7c
 @dataclass(frozen=True)
 class Copy:
     "A copy of AffectNet on a disk."
@@ -178,6 +186,7 @@ class Copy:
     lists: tuple[Path, ...]  # of the layout of 2017; none: the later one
     folders: tuple[Path, ...]  # where images may lie, or those that hold images/ and annotations/
 
+# %% ../nbs/15f_affectnet.ipynb #83c3ab20
 def find_copy(root: str | Path) -> Copy:  # raises OSError where there is no copy
     "Lists and folders of a copy of AffectNet in either layout."
     root = Path(root)
@@ -206,6 +215,7 @@ def reasons(skipped: Iterable[str]) -> Counter[str]:
     "How often each reason was given, without its details."
     return Counter(reason.partition(':')[0] for reason in skipped)
 
+# %% ../nbs/15f_affectnet.ipynb #ab3d25c7
 class Census(NamedTuple):
     "What one pass over a copy finds, no image opened."
     counts: np.ndarray  # (8,) faces of each expression
@@ -216,6 +226,7 @@ class Census(NamedTuple):
         lines = [f'{self.counts.sum()} faces: ' + ', '.join(f'{n} {name}' for n, name in zip(self.counts, BY_CODE))]
         return '\n'.join(lines + [f'  left out {n}: {reason}' for reason, n in self.left.most_common()])
 
+# %% ../nbs/15f_affectnet.ipynb #b28c4779
 def census(copy: Copy) -> Census:  # raises ValueError where no face can be used
     "Count the faces of a copy, and take their mean shape."
     counts, left = np.zeros(8, int), Counter[str]()
@@ -234,16 +245,19 @@ def census(copy: Copy) -> Census:  # raises ValueError where no face can be used
 # %% ../nbs/15f_affectnet.ipynb #c974e8fa
 MOST_OUTSIDE = .25  # share of landmarks that may lie outside of the image
 
+# %% ../nbs/15f_affectnet.ipynb #7bd1ed4f
 def outside(points: np.ndarray, width: int, height: int) -> float:  # in [0, 1]
     "The share of landmarks that lie outside of an image."
     return float(((points < -.5) | (points > np.array([width, height]) - .5)).any(1).mean())
 
+# %% ../nbs/15f_affectnet.ipynb #8141b403
 def head_turn(points: np.ndarray) -> float:  # (68, 2) to [-1, 1]
     "How far the head is turned: the nose between the ends of the jaw, 0 in the middle, 1 at the right of the image."
     across = points[42:48].mean(0) - points[36:42].mean(0)
     left, right, nose = points[[0, 16, 30]] @ across
     return float(np.clip((2 * nose - left - right) / max(right - left, 1e-9), -1, 1))
 
+# %% ../nbs/15f_affectnet.ipynb #8e394587
 def read_face(
     face: Face | Left,
     shape: np.ndarray,  # (68, 2) as `mean_shape` gives it
@@ -269,6 +283,7 @@ def usable(copy: Copy) -> Census:  # raises ValueError where there are too few f
     n_each(found.counts)
     return found
 
+# %% ../nbs/15f_affectnet.ipynb #e3e571a0
 def cache_faces(
     root: str | Path,  # of a copy of AffectNet
     cache: str | Path,  # a folder of its own
@@ -287,6 +302,7 @@ def cache_faces(
     if progress and not there: print(left_out(cached))
     return cached
 
+# %% ../nbs/15f_affectnet.ipynb #82fc1e02
 def left_out(cached: CachedImages, what: str = 'faces') -> str:
     "How many faces a cache holds, and why others are not in it; `skipped` has them by name."
     lines = [f'{len(cached)} {what}']
@@ -295,6 +311,7 @@ def left_out(cached: CachedImages, what: str = 'faces') -> str:
 # %% ../nbs/15f_affectnet.ipynb #b7c63ee9
 N_UNLABELLED, N_REFERENCE, PER_EXPRESSION, FEWEST = 150_000, 10_000, 500, 20
 
+# %% ../nbs/15f_affectnet.ipynb #b7bd14a7
 def n_each(counts: np.ndarray) -> int:  # (8,) faces of each expression; raises ValueError for too few
     "How many images of each expression a split has: the paper's 500, or a quarter of the rarest."
     rarest = 1 + int(counts[1:].argmin())
@@ -304,6 +321,7 @@ def n_each(counts: np.ndarray) -> int:  # (8,) faces of each expression; raises 
                          f'{BY_CODE[rarest]}; take a larger part of AffectNet')
     return n
 
+# %% ../nbs/15f_affectnet.ipynb #cd8d6daf
 def split_rows(
     expressions: np.ndarray,  # (N,) codes of all faces
     rng: np.random.Generator,
@@ -320,6 +338,7 @@ def split_rows(
 # %% ../nbs/15f_affectnet.ipynb #b80490fe
 POSES = np.array(['left', 'ahead', 'right'])
 
+# %% ../nbs/15f_affectnet.ipynb #caff0afd
 def poses(
     turns: np.ndarray,  # (N,) as `head_turn` gives them
     among: np.ndarray,  # (M,) those of all faces, whose thirds divide the classes
@@ -333,6 +352,7 @@ OWN_LABEL = ('the reference set is AffectNet\'s own neutral faces, many of which
              'a folder of neutral faces is better: --reference DIR (in Python reference=DIR), or a folder "reference" '
              'in the copy')
 
+# %% ../nbs/15f_affectnet.ipynb #787c0c13
 def read_detected(path: Path, detect: Detector, shape: np.ndarray, **crop) -> Tensor | str:  # crop: as for `align`
     "The aligned face of a photograph, or the reason why there is none."
     try:
@@ -343,6 +363,7 @@ def read_detected(path: Path, detect: Detector, shape: np.ndarray, **crop) -> Te
         return torch.from_numpy(align(pixels, points, shape, **crop)).permute(2, 0, 1).contiguous()
     except ValueError as error: return str(error)
 
+# %% ../nbs/15f_affectnet.ipynb #11653c73
 def check_detector(detect: bool | Detector, reference: str | Path):
     "Raise ValueError for a detector that is none, or that has nothing to do."
     if not isinstance(detect, bool) and not callable(detect):
@@ -350,11 +371,13 @@ def check_detector(detect: bool | Detector, reference: str | Path):
     if detect and not str(reference):
         raise ValueError('expected a folder of photographs for --detect, got none; give --reference DIR')
 
+# %% ../nbs/15f_affectnet.ipynb #0d058026
 def name_of(detect: bool | Detector) -> str:
     "What a detector is called in a cache."
     if isinstance(detect, bool): return 'face-alignment' * detect
     return getattr(detect, '__qualname__', type(detect).__name__)
 
+# %% ../nbs/15f_affectnet.ipynb #76f16205
 def cache_reference(
     folder: str | Path,  # of neutral faces
     cache: str | Path,  # a folder of its own
@@ -400,6 +423,7 @@ PUBLISHED = {  # arXiv:1901.08534, Table 1, AffectNet: one minus the mean accura
     'vae': .617, 'dip_vae_1': .612, 'dip_vae_2': .614, 'beta_vae': .616, 'svae': .616, 'beta_tcvae': .610,
     'mathieu': .605, 'rbvae': .608, 'srbvae': .578}
 
+# %% ../nbs/15f_affectnet.ipynb #1c74c7aa
 def _split(cached: CachedImages, rows: np.ndarray) -> Split:
     "The images of these rows and what is known of them."
     codes, turns = (np.array(cached.about['known'][name]) for name in ('expression', 'turn'))
@@ -407,6 +431,7 @@ def _split(cached: CachedImages, rows: np.ndarray) -> Split:
     pose = poses(turns[rows], turns)
     return Split(take(cached, rows.tolist()), {'expression': expression}, pose, 'expressions', 'pose')
 
+# %% ../nbs/15f_affectnet.ipynb #7e8029ed
 def _checked(cached: CachedImages) -> np.ndarray:  # (N,) codes; raises ValueError for a cache without
     "The expressions that a cache of AffectNet holds."
     known = cached.about.get('known', {})
@@ -426,6 +451,7 @@ def _reference(copy: Copy, folder: str | Path, place: Path, detect: bool | Detec
     if progress and not there: print(left_out(found, 'reference faces'))
     return found
 
+# %% ../nbs/15f_affectnet.ipynb #ac67bcf7
 @EXPERIMENTS.add
 def affectnet(
     image_size: int = 96,  # pixels; the paper's 96, or a size that a preset has (32, 64)

@@ -35,6 +35,7 @@ def _centred(points: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, ...]:  # b
     if np.ptp(points, 0).max() < 1e-6: raise ValueError('expected landmarks of a face, got 68 times the same point')
     return points - p, to - q, p, q
 
+# %% ../nbs/15e_alignment.ipynb #dabab0e4
 def similarity(
     points: np.ndarray,  # (68, 2) landmarks
     to: np.ndarray,  # (68, 2) where they should come to lie
@@ -59,10 +60,12 @@ def affine(
     matrix = np.linalg.solve(p.T @ p, p.T @ q).T
     return np.c_[matrix, to_centre - matrix @ centre]
 
+# %% ../nbs/15e_alignment.ipynb #56a2d420
 def transformed(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:  # (N, 2) and (2, 3) to (N, 2)
     "Points after a transform."
     return np.asarray(points) @ matrix[:, :2].T + matrix[:, 2]
 
+# %% ../nbs/15e_alignment.ipynb #9dfce362
 KINDS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {'affine': affine, 'similarity': similarity}
 
 # %% ../nbs/15e_alignment.ipynb #92cccc3e
@@ -76,6 +79,7 @@ def scatter(landmarks: np.ndarray) -> np.ndarray:  # (N, 68, 2) to (68, 68) comp
     w = (w / size).reshape(-1, 68)
     return w.T @ w.conj()
 
+# %% ../nbs/15e_alignment.ipynb #3de9b501
 def shape_of(matrix: np.ndarray) -> np.ndarray:  # (68, 68) as `scatter` sums it to (68, 2); raises ValueError
     "The mean shape: centred, of unit size, and turned so that the eyes are level."
     if not matrix.any(): raise ValueError('expected at least one face to take the mean of, got none')
@@ -84,6 +88,7 @@ def shape_of(matrix: np.ndarray) -> np.ndarray:  # (68, 68) as `scatter` sums it
     m = m * np.conj(across) / abs(across)
     return np.stack([m.real, m.imag], 1)
 
+# %% ../nbs/15e_alignment.ipynb #d20bef3c
 def mean_shape(landmarks: np.ndarray) -> np.ndarray:  # (N, 68, 2) to (68, 2); raises ValueError
     "The Procrustes mean of faces: centred, root mean square distance one, eyes level."
     return shape_of(scatter(landmarks))
@@ -91,6 +96,7 @@ def mean_shape(landmarks: np.ndarray) -> np.ndarray:  # (N, 68, 2) to (68, 2); r
 # %% ../nbs/15e_alignment.ipynb #0ae00d03
 MARGIN = .15  # of the square, on either side of the mean shape's box
 
+# %% ../nbs/15e_alignment.ipynb #a72053a9
 def check_crop(size: int, kind: str, margin: float):
     "Raise ValueError for squares that cannot be cut."
     if kind not in KINDS: raise ValueError(f'expected kind as one of {", ".join(KINDS)}, got {kind!r}')
@@ -98,6 +104,7 @@ def check_crop(size: int, kind: str, margin: float):
         raise ValueError(f'expected a size of at least 8 pixels, got {size!r}')
     if not 0 <= margin < .5: raise ValueError(f'expected a margin in [0, 0.5) of the square, got {margin}')
 
+# %% ../nbs/15e_alignment.ipynb #86d45f65
 def target(
     shape: np.ndarray,  # (68, 2) as `mean_shape` gives it
     size: int = 96,  # pixels
@@ -116,12 +123,14 @@ def reduced(matrix: np.ndarray, times: float) -> np.ndarray:  # (2, 3) to (2, 3)
     move = matrix[:, 2] + matrix[:, :2].sum(1) * (times - 1) / 2  # x = times · x' + (times − 1) / 2
     return np.c_[matrix[:, :2] * times, move]
 
+# %% ../nbs/15e_alignment.ipynb #146121c5
 def scale_of(matrix: np.ndarray) -> float:  # (2, 3); raises ValueError for a transform that mirrors or flattens
     "How many times larger a transform makes an image."
     area = np.linalg.det(matrix[:, :2])
     if not area > 1e-8: raise ValueError('expected landmarks of a face in their order, got mirrored or flattened ones')
     return area ** .5
 
+# %% ../nbs/15e_alignment.ipynb #025a200f
 def warp(
     image: np.ndarray,  # (H, W, 3) uint8
     matrix: np.ndarray,  # (2, 3) from its pixels to those of the square
@@ -135,6 +144,7 @@ def warp(
         image, matrix = cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA), reduced(matrix, times)
     return cv2.warpAffine(image, matrix, (size, size), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
+# %% ../nbs/15e_alignment.ipynb #195a949a
 def align(
     image: np.ndarray,  # (H, W, 3) uint8
     landmarks: np.ndarray,  # (68, 2) in pixels of the image, whole numbers in their middles
@@ -178,6 +188,7 @@ def face_alignment_detector(
         return largest(network.get_landmarks_from_image(image))
     return detect
 
+# %% ../nbs/15e_alignment.ipynb #7631b8d8
 def largest(faces: list[np.ndarray] | None) -> np.ndarray | None:  # (68, 2) each
     "The face whose landmarks cover the largest box."
     if faces is None or not len(faces): return None

@@ -25,6 +25,7 @@ from .training import train
 # %% ../nbs/15c_estimator.ipynb #6aeaf489
 SIZE = 32  # pixels, of the small preset
 
+# %% ../nbs/15c_estimator.ipynb #1f62d65d
 def to_squares(
     pixels: np.ndarray,  # (N, H, W) or (N, H, W, 3), uint8 in [0, 255] or float in [0, 1]
 ) -> Tensor:  # (N, 3, SIZE, SIZE) uint8; raises ValueError
@@ -41,12 +42,14 @@ def to_squares(
     if pixels.ndim == 3: pixels = np.repeat(pixels[..., None], 3, 3)
     return torch.from_numpy(_scaled(pixels, (SIZE, SIZE))).permute(0, 3, 1, 2).contiguous()
 
+# %% ../nbs/15c_estimator.ipynb #962e3506
 def _scaled(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:  # (N, H, W, 3) uint8; height, width
     "Images in another size."
     if pixels.shape[1:3] == size: return pixels
     way = cv2.INTER_AREA if min(pixels.shape[1:3]) > min(size) else cv2.INTER_LINEAR
     return np.stack([cv2.resize(image, size[::-1], interpolation=way) for image in pixels])
 
+# %% ../nbs/15c_estimator.ipynb #14f6715c
 def from_squares(
     images: Tensor,  # (N, 3, SIZE, SIZE), float in [-1, 1]
     shape: tuple[int, ...],  # (H, W) or (H, W, 3)

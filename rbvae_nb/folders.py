@@ -44,6 +44,7 @@ NOT_ITS_FAULT = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTAL
 class Unreadable(ValueError):
     "Why a file gives no image, in a few words."
 
+# %% ../nbs/15_folders.ipynb #8c94618f
 @contextmanager
 def in_words() -> Iterator[None]:
     "What decoders raise, and they raise all kinds of things, as `Unreadable`."
@@ -59,6 +60,7 @@ def in_words() -> Iterator[None]:
         if told and error.errno in NOT_ITS_FAULT: raise  # type: ignore[attr-defined]
         raise Unreadable(f'cannot be read: {told}' if told else f'damaged: {error or type(error).__name__}') from error
 
+# %% ../nbs/15_folders.ipynb #0614ad25
 @contextmanager
 def _quiet() -> Iterator[None]:
     "Without Pillow's warnings about files that are damaged or large: they get a reason."
@@ -66,6 +68,7 @@ def _quiet() -> Iterator[None]:
         warnings.filterwarnings('ignore', module='PIL')
         yield
 
+# %% ../nbs/15_folders.ipynb #c21524fd
 TOO_MANY = f'more than {MAX_PIXELS / 1e6:.0f} million pixels'
 
 def _opened(path: str | Path) -> Image.Image:
@@ -96,6 +99,7 @@ def stretch(pixels: np.ndarray, height: int, width: int | None = None) -> np.nda
     way = cv2.INTER_AREA if pixels.shape[0] > height and pixels.shape[1] > size[0] else cv2.INTER_LINEAR
     return cv2.resize(np.ascontiguousarray(pixels), size, interpolation=way)
 
+# %% ../nbs/15_folders.ipynb #2b0fe032
 def crop(pixels: np.ndarray, size: int) -> np.ndarray:
     "The square in the middle."
     height, width = pixels.shape[:2]
@@ -103,6 +107,7 @@ def crop(pixels: np.ndarray, size: int) -> np.ndarray:
     top, left = (height - side) // 2, (width - side) // 2
     return stretch(pixels[top:top + side, left:left + side], size)
 
+# %% ../nbs/15_folders.ipynb #5687bfc5
 def pad(pixels: np.ndarray, size: int) -> np.ndarray:
     "The whole image, black to both sides."
     height, width = (max(1, round(n * size / max(pixels.shape[:2]))) for n in pixels.shape[:2])
@@ -110,8 +115,10 @@ def pad(pixels: np.ndarray, size: int) -> np.ndarray:
     ends = top, size - height - top, left, size - width - left
     return cv2.copyMakeBorder(stretch(pixels, height, width), *ends, cv2.BORDER_CONSTANT)
 
+# %% ../nbs/15_folders.ipynb #62e8f789
 FITS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {'crop': crop, 'pad': pad, 'stretch': stretch}
 
+# %% ../nbs/15_folders.ipynb #73f7bc88
 def check_square(image_size: int, fit: str):
     "Raise ValueError for squares that cannot be made."
     if fit not in FITS: raise ValueError(f'expected fit as one of {", ".join(FITS)}, got {fit!r}')
@@ -130,6 +137,7 @@ def read_pixels(
         if upright: ImageOps.exif_transpose(image, in_place=True)
         return _pixels(image), round(width / drafted[1][2]) if drafted else 1
 
+# %% ../nbs/15_folders.ipynb #b111a3a6
 def read_image(
     path: str | Path,
     image_size: int,  # pixels, of the square it becomes
@@ -175,6 +183,7 @@ class Listing:
         lines = [f'{self.folder}: {len(self.images)} images{found}']
         return '\n'.join(lines + [f'  skipped {n}: {reason}' for reason, n in reasons.most_common()])
 
+# %% ../nbs/15_folders.ipynb #b4496a81
 def list_images(folder: str | Path) -> Listing:  # raises OSError where there is no folder
     "The images of a folder by what their first bytes say; nothing is decoded."
     root, images, skipped, unreadable = Path(folder), {}, {}, list[str]()
@@ -190,6 +199,7 @@ _T = TypeVar('_T')
 _R = TypeVar('_R')
 AHEAD, TOGETHER = 1024, 64  # images that are decoded before they are asked for, and that one thread decodes in a row
 
+# %% ../nbs/15_folders.ipynb #253b83fa
 def side_by_side(
     do: Callable[[_T], _R],  # called in threads
     things: Iterable[_T],
@@ -205,10 +215,12 @@ def side_by_side(
             while waiting: yield from waiting.popleft().result()
         finally: pool.shutdown(wait=False, cancel_futures=True)  # whoever asked may have stopped
 
+# %% ../nbs/15_folders.ipynb #efaba0c9
 def legible(name: str) -> str:
     "A name that can be printed, even if the file system's is no text."
     return name.encode('utf-8', 'backslashreplace').decode()
 
+# %% ../nbs/15_folders.ipynb #19c05324
 def read_images(
     folder: str | Path,
     names: Iterable[str],  # of files in it
@@ -233,6 +245,7 @@ def _index(about: dict[str, Any]) -> tuple[list[str], int, dict[str, str], int]:
     if about['format'] != 1: raise ValueError('another version of rbvae-nb')
     return names, size, skipped, int(digest[:15], 16)
 
+# %% ../nbs/15_folders.ipynb #61174f05
 class CachedImages(Dataset):
     "Squares from the cache of a folder; only those that are asked for are read."
     def __init__(self, cache: str | Path):  # raises OSError or ValueError where there is none, or no whole one
@@ -286,6 +299,7 @@ class Square(NamedTuple):
     image: Tensor | str  # (3, H, H) uint8, or the reason why there is none
     known: dict[str, Any] = {}  # what is kept of it beside its pixels: texts and numbers, the same names for all
 
+# %% ../nbs/15_folders.ipynb #12264722
 def cache_squares(
     cache: str | Path,  # a folder of its own
     about: dict[str, Any],  # 'folder' and 'fit' as texts, 'image_size'; a cache of others is refused
@@ -324,6 +338,7 @@ def _write_cache(cache: Path, about: dict[str, Any], total: int, squares: Iterab
                       f'{error.strerror or error}') from error
     finally: shutil.rmtree(part, ignore_errors=True)
 
+# %% ../nbs/15_folders.ipynb #2685d39c
 def _write_pixels(
     total: int, squares: Iterable[Square], path: Path, progress: bool,
 ) -> dict[str, Any]:  # names that are in the file, those skipped, a hash of all bytes, and what is known of each
@@ -352,6 +367,7 @@ def check_apart(*folders: str | Path):
         if one.is_relative_to(other):
             raise ValueError(f'expected folders apart from each other, got {str(one)!r} within {str(other)!r}')
 
+# %% ../nbs/15_folders.ipynb #1a08e429
 def folder_sets(
     unlabelled: str | Path, reference: str | Path,  # folders: with the thing that is studied, and without it
     cache: str | Path,  # a folder of its own

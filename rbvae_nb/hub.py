@@ -23,6 +23,7 @@ from .report import numbers_of, open_run, warnings_of
 # %% ../nbs/15d_hub.ipynb #6eb1bef6
 FORMAT = 1  # of config.json
 
+# %% ../nbs/15d_hub.ipynb #d35feb20
 def of_run(
     run: str | Path,  # folder of a run that is finished
 ) -> dict[str, Any]:  # raises OSError or ValueError
@@ -48,7 +49,6 @@ codes = model.encode(images)  # (N, 3, {size}, {size}), bytes or float in [-1, 1
 images = model.decode(**codes)
 ```
 '''
-
 
 # %% ../nbs/15d_hub.ipynb #8d37e650
 def card_text(model: Method, run: dict[str, Any]) -> str:

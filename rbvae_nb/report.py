@@ -42,6 +42,7 @@ def simple_numbers(images: Tensor) -> dict[str, np.ndarray]:  # (N, 3, H, H) uin
     return dict(brightness=grey.mean((1, 2)), contrast=grey.std((1, 2)), colour=np.ptp(x, axis=1).mean((1, 2)),
                 sharpness=edges / grey.std((1, 2)).clip(1e-6))
 
+# %% ../nbs/15b_report.ipynb #90f90cfd
 def more_often(a: np.ndarray, b: np.ndarray) -> float:  # (N,) and (M,) numbers
     "How often one of `a` is larger than one of `b`, ties counted by half: the area under the ROC curve."
     from scipy.stats import rankdata
@@ -57,6 +58,7 @@ class Reported(NamedTuple):
     some: dict[str, Tensor]  # up to 1,000 images of each, spread over the set
     history: History
 
+# %% ../nbs/15b_report.ipynb #a937bebc
 def history_of(run: Path) -> History:  # raises ValueError
     "The rows that a training left in history.csv."
     import pandas as pd
@@ -67,6 +69,7 @@ def history_of(run: Path) -> History:  # raises ValueError
     if len(table) and len(table.columns) > 2: return History(table.to_dict('records'))
     raise ValueError(f'expected terms of losses in {str(run / "history.csv")!r}; `rbvae resume` writes it')
 
+# %% ../nbs/15b_report.ipynb #fe6a93d6
 def open_run(run: str | Path, device: str = 'auto') -> Reported:  # raises OSError or ValueError
     "A run whose training has been finished."
     run, settings = Path(run), settings_of(run)
@@ -90,11 +93,11 @@ def sets_told_apart(seen: Reported) -> dict[str, float]:  # code: share of right
         found[code] = float((classify(x[first], of_set[first], x[second], nonlinear=True) == of_set[second]).mean())
     return found
 
+# %% ../nbs/15b_report.ipynb #37183444
 def left_unexplained(model: Method, images: Tensor) -> float:  # (N, 3, H, H); 0: exact, about 1: one image for all
     "Mean error of reconstructions, over that of the mean image."
     x = to_float(images)
     return float((model.reconstruct(images) - x).abs().mean() / (x.mean(0) - x).abs().mean())
-
 
 # %% ../nbs/15b_report.ipynb #9e5982be
 def numbers_of(seen: Reported) -> dict[str, float]:
@@ -104,6 +107,7 @@ def numbers_of(seen: Reported) -> dict[str, float]:
     numbers |= {f'sets told apart by {code}': share for code, share in sets_told_apart(seen).items()}
     return numbers | {'left unexplained': left_unexplained(seen.model, unlabelled)}
 
+# %% ../nbs/15b_report.ipynb #b5d0d11c
 def warnings_of(seen: Reported, numbers: dict[str, float]) -> Iterator[str]:
     "What a reader should know before anything else."
     for code, other in (('e', 'z'), ('z', 'e')):
@@ -156,6 +160,7 @@ def labels_of(
     if 'file' in table: return table
     raise ValueError(f'expected a column "file" in {str(labels)!r}, got {list(table)}')
 
+# %% ../nbs/15b_report.ipynb #6d118461
 def what_codes_know(
     seen: Reported,
     labels: str | Path,  # as for `labels_of`
@@ -205,11 +210,13 @@ img { max-width: 100%; image-rendering: pixelated; } h2 { margin-top: 2.5rem; } 
 table { border-collapse: collapse; } td, th { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #ddd; }
 '''
 
+# %% ../nbs/15b_report.ipynb #77503462
 def picture(drawn: Any, told: str) -> str:
     "A figure with a `_repr_png_` as an element of the page, and what it shows in words."
     data = base64.b64encode(drawn._repr_png_()).decode()
     return f'<p><img src="data:image/png;base64,{data}" alt="{html.escape(told)}"></p>'
 
+# %% ../nbs/15b_report.ipynb #ce95813d
 def sections(seen: Reported, labels: str | Path | None = None) -> Iterator[tuple[str, str]]:
     "Headings, and HTML below them."
     model, (unlabelled, reference), numbers = seen.model, seen.some.values(), numbers_of(seen)
@@ -244,6 +251,7 @@ def live_explorer(seen: Reported) -> str:
         explorer = Explorer([seen.model], Setting(images, labels))
         return inline_live(write_explorer(Path(folder) / 'live', explorer))
 
+# %% ../nbs/15b_report.ipynb #a98bcd37
 def _in_sentences(numbers: dict[str, float]) -> str:
     "How much either code is used, and how well it tells the sets apart."
     text = ('<p>How much an image changes when a code comes from another image, of what two images differ by: '
@@ -254,6 +262,7 @@ def _in_sentences(numbers: dict[str, float]) -> str:
                    f'in {e:.0%} of images that it has not seen (the model has), from z in {z:.0%} (by chance 50%). '
                    'Disentangled, z does not know.</p>')
 
+# %% ../nbs/15b_report.ipynb #4b4348ef
 def _skipped(images: CachedImages) -> str:
     "Which files were skipped, and why."
     lines = [f'<li>{html.escape(name)}: {html.escape(reason)}</li>' for name, reason in [*images.skipped.items()][:20]]

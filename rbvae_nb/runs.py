@@ -38,6 +38,7 @@ from .training import Run, has_bfloat16, pick_device, train
 PRESETS = {32: 'small', 48: 'small', 64: 'medium', 96: 'medium'}  # image size: preset
 FORMAT = 1  # of run.json
 
+# %% ../nbs/15a_runs.ipynb #b23e3dd8
 @dataclass(frozen=True)
 class RunSettings:
     "What a run is made of, and all that must stay the same when it goes on."
@@ -109,6 +110,7 @@ def seconds_per_step(
         times.append(time.perf_counter() - start)
     return median(times[1:])
 
+# %% ../nbs/15a_runs.ipynb #72bf33c0
 def in_words(seconds: float) -> str:
     "A time, roughly: seconds, minutes or hours."
     for unit, name in ((3600, 'hours'), (60, 'minutes')):
@@ -130,6 +132,7 @@ def settings_of(run: str | Path) -> RunSettings:  # raises OSError or ValueError
         said = f'expected the settings of a run in {str(path)!r}, but they cannot be used: {error}'
         raise ValueError(said) from error
 
+# %% ../nbs/15a_runs.ipynb #53af608b
 def go_on(
     run: str | Path,
     device: str | torch.device = 'auto',
@@ -171,6 +174,7 @@ def settings_for(
     kept = dict(steps=there.steps, lr=there.lr, dtype=there.dtype) if there else dict(steps=steps, dtype=dtype)
     return RunSettings(unlabelled, reference, **kept | given | dict(image_size=size)), why
 
+# %% ../nbs/15a_runs.ipynb #17a8899c
 def steps_done(run: str | Path) -> int:  # raises ValueError where there is a damaged checkpoint
     "The step at which a training would go on."
     path = Path(run) / 'checkpoint.safetensors'
@@ -327,6 +331,7 @@ def encode(
     for name, reason in list(skipped.items())[:10]: print(f'  skipped {legible(name)}: {reason}')
     if len(skipped) > 10: print(f'  and {len(skipped) - 10} more')
 
+# %% ../nbs/15a_runs.ipynb #615a797f
 def _fit_of(run: str | Path) -> str:
     "How the images of a run became squares, or of one that was shared; of a weight file nothing is known."
     if (Path(run) / 'run.json').is_file(): return settings_of(run).fit
@@ -350,6 +355,7 @@ def first_images(
         raise ValueError(f'expected an image in {str(path)!r}, got none ({next(iter(found.values()), "empty")})')
     return torch.stack(images[:n])
 
+# %% ../nbs/15a_runs.ipynb #acfd5403
 def transfer(
     run: str,  # folder of a run, or a weight file
     style: Annotated[str, dict(opt=True, required=True)],  # image or folder that gives e
@@ -368,6 +374,7 @@ def transfer(
     write_whole(out, _png(pixels))
     print(f'{out}: {"one image" if one else f"{len(given)} images (rows) in {len(givers)} styles (columns)"}')
 
+# %% ../nbs/15a_runs.ipynb #9e0c1186
 def _png(pixels) -> bytes:  # (height, width, 3) uint8
     "A PNG file."
     import cv2

@@ -419,7 +419,7 @@ MISTAKES = {
         ('p[:, 0] * q[:, 1] - p[:, 1] * q[:, 0]', 'p[:, 1] * q[:, 0] - p[:, 0] * q[:, 1]'),  # turned the other way
         ('solve(p.T @ p, p.T @ q).T', 'solve(q.T @ q, q.T @ p).T'),  # the transform inverted
         ('p.T @ q).T', 'p.T @ q)'),
-        ('to_centre - matrix @ centre]\n\ndef transformed', 'to_centre - centre]\n\ndef transformed'),
+        ('q).T\n    return np.c_[matrix, to_centre - matrix @', 'q).T\n    return np.c_[matrix, to_centre -'),
         ('matrix[:, :2] * times, move]', 'matrix[:, :2], move]'),  # not scaled with the image
         ('matrix[:, :2].sum(1) * (times - 1) / 2', '0 * matrix[:, :2].sum(1)'),  # corners of pixels for their middles
         ('points[..., 0] + 1j * points[..., 1]', 'points[..., 1] + 1j * points[..., 0]'),  # x and y swapped
