@@ -135,11 +135,12 @@ def compare(
     images: Tensor,  # (N, 3, H, H), as many as are to be drawn
     rows: tuple[str, ...] = ('input', 'reconstruction', 'z with e_ref', 'the same e', 'e of the left one'),
 ):  # a matplotlib Figure
-    "The telling rows of `pictures`, one column of pictures for each model."
-    columns = {}
-    for model in models:
+    "The telling rows of `pictures`, one column of pictures for each model; models of one title are numbered."
+    columns, titles = {}, [model.title for model in models]
+    for number, model in enumerate(models, 1):
         pictures = model.pictures(images)
         if missing := [row for row in rows if row not in pictures]:
             raise ValueError(f'expected models with the pictures {rows}, got no {missing[0]!r} of {model.title}')
-        columns[model.title] = {row: pictures[row] for row in rows}
+        name = model.title if titles.count(model.title) == 1 else f'{model.title} {number}'
+        columns[name] = {row: pictures[row] for row in rows}
     return show_columns(columns, n=len(images))

@@ -147,16 +147,19 @@ class History(list):
         return pd.DataFrame(list(self)).set_index('step')
 
     def plot(self, columns: int = 4):
-        "One small panel for each term, as a matplotlib Figure."
+        "One small panel for each term, as a matplotlib Figure; all terms are in nats per image."
         frame = self.frame().drop(columns='seconds')
+        columns = min(columns, len(frame.columns))
         rows = -(-len(frame.columns) // columns)
-        fig = new_figure(2.3 * columns, 1.6 * rows, layout='constrained')
+        fig = new_figure(2.3 * columns, 1.6 * rows + .2, layout='constrained')
         for ax, name in zip(fig.subplots(rows, columns, squeeze=False).flat, frame):
             ax.plot(frame[name])
             ax.set_title(name, fontsize=9)
         for ax in fig.axes:
             ax.tick_params(labelsize=7)
             ax.set_visible(ax.has_data())
+        fig.supxlabel('step', fontsize=9)
+        fig.supylabel('nats per image', fontsize=9)
         return fig
 
 class TrainingStopped(RuntimeError):
