@@ -79,7 +79,7 @@ PAGE = """<!doctype html>
 <p class="screen">Print this page on one sheet of A4.</p>
 <h1>Prediction sheet <small class="name">Name: ____________________</small></h1>
 <p>Write each guess before you run the cell that answers it, then what came out. A wrong guess is worth as much as a
-right one: note what surprised you.</p>
+right one: note what surprised you. For the sentences of 3.8 and 4.5 take the back.</p>
 <div class="wide"><table>
 {rows}
 </table></div>
