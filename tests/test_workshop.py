@@ -37,11 +37,15 @@ WRONG = {  # exercise: answers, each with a part of the sentence that it gets
     '1.3': {
         'def chance(values): return np.abs(values - values.mean()).mean()': 'the error of the mean',
         'def chance(values): return np.abs(values - np.median(values))': 'one number is expected',
+        'def chance(values): return (values - np.median(values)).mean()': 'errs by .25',
+        'def chance(values): return values.mean()': 'errs by .25',
         'def chance(values): return np.median(values)': 'errs by .25'},
     '1.4': {
         'def score(S_e, S_z, D_e, D_z): return (S_e + S_z + D_e + D_z) / 4': 'ideal model should have 1',
         'def score(S_e, S_z, D_e, D_z): return (1 + D_z) / 2': 'what ought z not to know',
         'def score(S_e, S_z, D_e, D_z): return (S_e + 1 - S_z) / 2': 'what ought z not to know',
+        'def score(S_e, S_z, D_e, D_z): return (S_e + D_z) / 2': 'do all four count alike',
+        'def score(S_e, S_z, D_e, D_z): return 1 - (S_z + D_e) / 2': 'do all four count alike',
         'def score(S_e, S_z, D_e, D_z): return (1 - S_z + S_e * D_z) / 2': 'the degenerate model'},
     '2.1': {
         'def kl(a, b): return (a * (b / a).log()).sum()': 'the sign is wrong',
@@ -65,6 +69,7 @@ WRONG = {  # exercise: answers, each with a part of the sentence that it gets
     '2.6': {
         'def use_of_e(p): return (p - p.roll(1, 1)).abs().mean().item()': 'leave out the last e',
         'def use_of_e(p): return (p[:, :-1] - p[:, :-1].roll(1, 1)).mean().item()': 'images change with e',
+        'def use_of_e(p): return (p[:, :-1] - p[:, :-1].roll(1, 1)).abs().max().item()': 'take the mean',
         'def use_of_e(p): return (p[:, :-1] - p[:, :-1].roll(1, 1)).abs().mean()': 'end with'},
     '3.1': {
         'def divergence(d_q, d_p): return d_p.mean() - d_q.mean()': 'are exchanged',
@@ -219,12 +224,20 @@ def test_plans_fill_45_minutes():
         assert {*numbered(number, EXERCISES[number])} <= named
 
 
-def test_sheet_is_one_page(browser):
+@pytest.mark.parametrize('family', ['sans-serif', 'monospace'])
+def test_sheet_is_one_page(browser, family: str):
+    """With fonts of this machine, also with letters of one width, which take more room than any text font."""
     page = browser.new_page()
     page.goto((WORKSHOP / 'sheet.html').as_uri())
+    page.add_style_tag(content=f'body {{ font-family: {family} !important; }}')
     printed = page.pdf(prefer_css_page_size=True)
     page.close()
     assert len(re.findall(rb'/Type\s*/Page\b', printed)) == 1
+
+
+def test_sheet_stands_alone():
+    """It is opened on the site, in a checkout and in the bundle, where pages and notebooks have other names."""
+    assert 'href' not in (WORKSHOP / 'sheet.html').read_text(encoding='utf-8').replace('rel="icon" href="data:,"', '')
 
 
 # The bundle
@@ -249,6 +262,14 @@ def test_bundle_has_its_parts(bundle: Path):
     assert not [name for name in names if '/.' in name or '__pycache__' in name]
     start = (bundle / 'README.txt').read_text(encoding='utf-8')
     assert 'NOT what it needs' in start and 'pip install --no-deps' in start
+
+
+def test_links_of_the_workshop_lead_somewhere_in_the_bundle(bundle: Path):
+    ends = []
+    for path in (bundle / 'nbs/workshop').glob('*.ipynb'):
+        prose = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == 'markdown']
+        ends += [path.parent / link for link in re.findall(r'\]\(([^)#]+)', '\n'.join(prose)) if '://' not in link]
+    assert len(ends) > 20 and not [str(end) for end in ends if not end.is_file()]
 
 
 def test_bundle_says_what_it_has():

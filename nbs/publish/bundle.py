@@ -1,9 +1,10 @@
 """Make workshop.zip, for rooms without a network: `python nbs/publish/bundle.py [--out workshop.zip] [--dependencies]`.
 
-In it are the wheel of the package (its models and digits are inside), the notebooks of the workshop with the tables
-that they read, and the documentation as pages. `--dependencies` adds wheels of everything that the package needs, and
-JupyterLab, for machines like this one (`pip download`; for others give pip's own options, as in `--dependencies
-"--platform win_amd64 --python-version 3.12"`). `--site FOLDER` takes pages that are built already.
+In it are the wheel of the package (its models and digits are inside), the notebooks of the workshop and of the lessons
+to which they link, the tables and pictures of both, and the documentation as pages. `--dependencies` adds wheels of
+everything that the package needs, and JupyterLab, for machines like this one (`pip download`; for others give pip's own
+options, as in `--dependencies "--platform win_amd64 --python-version 3.12"`). `--site FOLDER` takes pages that are
+built already.
 """
 import argparse
 import shlex
@@ -21,18 +22,21 @@ START = """The workshop of rbvae-nb, for a room without a network.
 
 wheels/         {wheels}
 nbs/workshop/   the notebooks: exercises, solutions, the teacher's page, and sheet.html to print
-nbs/measure/    tables that the notebooks read
-site/           the documentation, lessons included
+nbs/            the lessons as notebooks, with their tables (measure) and pictures (assets)
+site/           the documentation, lessons included, as pages
 
 Start (Python {python} or newer), in this folder:
 
-  python -m venv venv
+  python -m venv venv             (python3, where there is no python)
   . venv/bin/activate             (on Windows: venv\\Scripts\\activate)
   {install}
-  jupyter lab nbs/workshop
+  jupyter lab nbs                 (then open the folder workshop)
 
-The pages: `python -m http.server --directory site`, then http://localhost:8000 in a browser. (The live page does not
-run from files that are opened by a double click; most other pages can be read so.)
+Leave the notebooks where they are: two sessions read tables from nbs/measure.
+
+The pages: `python -m http.server --directory site`, then http://localhost:8000 in a browser, and for the live page
+http://localhost:8000/live.html. (The live page does not run from files that are opened by a double click; most other
+pages can be read so.)
 """
 WITH = """the package, with models and digits, and all that it needs ({kind})
                 Another kind of machine or another Python needs other files."""
@@ -82,12 +86,12 @@ def readme(dependencies: str | None) -> str:
 
 def pack(out: Path, wheels: Path, site: Path, dependencies: str | None = None) -> Path:
     """The zip file: two folders, what lies in the checkout, and how to start."""
-    own = {name: ROOT / name for name in ('nbs/workshop', 'nbs/measure')}
+    own = {'nbs': '*.ipynb', 'nbs/assets': '**/*', 'nbs/measure': '**/*.csv', 'nbs/workshop': '**/*'}
+    parts = {'wheels': (wheels, '**/*'), 'site': (site, '**/*')} | {name: (ROOT / name, p) for name, p in own.items()}
     with zipfile.ZipFile(out, 'w', zipfile.ZIP_DEFLATED) as bundle:
         bundle.writestr('workshop/README.txt', readme(dependencies))
-        for name, folder in ({'wheels': wheels, 'site': site} | own).items():
-            pattern = '*.csv' if name == 'nbs/measure' else '*'
-            for path in sorted(folder.rglob(pattern)):
+        for name, (folder, pattern) in parts.items():
+            for path in sorted(folder.glob(pattern)):
                 inside = path.relative_to(folder)
                 if path.is_file() and not any(part[0] in '._' for part in inside.parts if name != 'site'):
                     bundle.write(path, f'workshop/{name}/{inside.as_posix()}')

@@ -62,9 +62,9 @@ def in_html(text: str) -> str:
     return text
 
 
-STYLE = """@page { size: A4; margin: 10mm 12mm; }
-body { font: 9.5pt/1.3 system-ui, "Segoe UI", "Noto Sans", "Liberation Sans", Arial, sans-serif; color: #111;
-       background: #fff; max-width: 186mm; margin: 1rem auto; padding: 0 1rem; }
+STYLE = """@page { size: A4; margin: 8mm 10mm; }
+body { font: 9.5pt/1.3 "Segoe UI", "Noto Sans", "Liberation Sans", Arial, Helvetica, sans-serif; color: #111;
+       background: #fff; max-width: 190mm; margin: 1rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5em; margin: 0; } p { margin: .3rem 0; } .name { float: right; font-size: .7em; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 td, th { border: 1px solid #999; padding: .5mm 1.2mm; vertical-align: top; text-align: left; }
@@ -76,10 +76,10 @@ PAGE = """<!doctype html>
 <link rel="icon" href="data:,"><title>Workshop: prediction sheet</title><style>
 {style}
 </style></head><body><main>
-<p class="screen"><a href="teacher.html">The workshop</a> · print this page on one sheet of A4</p>
+<p class="screen">Print this page on one sheet of A4.</p>
 <h1>Prediction sheet <small class="name">Name: ____________________</small></h1>
 <p>Write each guess before you run the cell that answers it, then what came out. A wrong guess is worth as much as a
-right one: note what surprised you.</p>
+right one: note what surprised you. For the sentences of 3.8 and 4.5 take the back.</p>
 <div class="wide"><table>
 {rows}
 </table></div>
