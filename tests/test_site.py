@@ -44,9 +44,8 @@ def page_name(notebook: Path) -> str:
     return nbpath2html(notebook.relative_to(ROOT / 'nbs')).as_posix()
 
 
-def look(browser, site, name: str, **options) -> dict:
+def look(context, site, name: str) -> dict:
     """What one page says and holds, and what went wrong on the way."""
-    context = browser.new_context(**options)
     page, wrong = context.new_page(), []
     page.on('console', lambda m: wrong.append(m.text) if m.type in ('error', 'warning') else None)
     page.on('pageerror', lambda error: wrong.append(str(error)))
@@ -57,14 +56,17 @@ def look(browser, site, name: str, **options) -> dict:
     page.goto(site.url + name, wait_until='load')
     page.evaluate('document.fonts.ready')
     seen = page.evaluate(LOOK) | {'wrong': wrong}
-    context.close()
+    page.close()
     return seen
 
 
 @pytest.fixture(scope='module')
 def seen(browser, site) -> dict[str, dict]:
-    """`look` at every page."""
-    return {name: look(browser, site, name) for name in site.pages}
+    """`look` at every page, as a reader does who goes from one to the next."""
+    context = browser.new_context()
+    found = {name: look(context, site, name) for name in site.pages}
+    context.close()
+    return found
 
 
 def anchors(seen, name: str) -> set[str]:
