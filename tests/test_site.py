@@ -44,28 +44,32 @@ def page_name(notebook: Path) -> str:
     return nbpath2html(notebook.relative_to(ROOT / 'nbs')).as_posix()
 
 
-def look(context, site, name: str) -> dict:
-    """What one page says and holds, and what went wrong on the way."""
-    page, wrong = context.new_page(), []
+def watched(page, site) -> list[str]:
+    """What goes wrong on a page, filled as it happens."""
+    wrong, own = [], (site.url, 'data:', 'blob:')
     page.on('console', lambda m: wrong.append(m.text) if m.type in ('error', 'warning') else None)
     page.on('pageerror', lambda error: wrong.append(str(error)))
     page.on('requestfailed', lambda request: wrong.append(f'failed: {request.url}'))
     page.on('response', lambda r: wrong.append(f'{r.status}: {r.url}') if r.status >= 400 else None)
-    own = site.url, 'data:', 'blob:'
     page.on('request', lambda r: None if r.url.startswith(own) else wrong.append(f'foreign: {r.url}'))
-    page.goto(site.url + name, wait_until='load')
+    return wrong
+
+
+def look(page, address: str, wrong: list[str]) -> dict:
+    """What one page says and holds, and what went wrong on the way."""
+    wrong.clear()
+    page.goto(address, wait_until='load')
     page.evaluate('document.fonts.ready')
-    seen = page.evaluate(LOOK) | {'wrong': wrong}
-    page.close()
-    return seen
+    return page.evaluate(LOOK) | {'wrong': [*wrong]}
 
 
 @pytest.fixture(scope='module')
 def seen(browser, site) -> dict[str, dict]:
     """`look` at every page, as a reader does who goes from one to the next."""
-    context = browser.new_context()
-    found = {name: look(context, site, name) for name in site.pages}
-    context.close()
+    page = browser.new_page()
+    wrong = watched(page, site)
+    found = {name: look(page, site.url + name, wrong) for name in site.pages}
+    page.close()
     return found
 
 
