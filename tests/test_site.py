@@ -49,7 +49,10 @@ def watched(page, site) -> list[str]:
     wrong, own = [], (site.url, 'data:', 'blob:')
     page.on('console', lambda m: wrong.append(m.text) if m.type in ('error', 'warning') else None)
     page.on('pageerror', lambda error: wrong.append(str(error)))
-    page.on('requestfailed', lambda request: wrong.append(f'failed: {request.url}'))
+    def failed(request) -> None:
+        aborted = request.failure == 'net::ERR_ABORTED'  # a favicon, as one goes on to the next page
+        if not aborted: wrong.append(f'failed: {request.url}')
+    page.on('requestfailed', failed)
     page.on('response', lambda r: wrong.append(f'{r.status}: {r.url}') if r.status >= 400 else None)
     page.on('request', lambda r: None if r.url.startswith(own) else wrong.append(f'foreign: {r.url}'))
     return wrong
