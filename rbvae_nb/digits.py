@@ -11,6 +11,7 @@ __all__ = ['SIZE', 'FACTORS', 'PUBLISHED', 'RawDigits', 'load_digits', 'outline'
 
 # %% ../nbs/02b_digits.ipynb #60ad9f95
 from importlib import resources
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,11 +158,12 @@ def reference_images(
 
 def styled_images(
     digits: np.ndarray,  # (N, 28, 28) uint8
-    style: Style,  # one style for each digit
+    style: Style,  # one style for each image; where they are more than N, the digits begin again
     image_size: int = 32,
-) -> Tensor:  # (N, 3, image_size, image_size) uint8
+) -> Tensor:  # (images, 3, image_size, image_size) uint8
     "Styled digits, one for each entry of `style`."
-    rgb = np.stack([_reduce(stylise(outline(d), *s), image_size) for d, s in zip(digits, zip(*style))])
+    edges = cycle([outline(d) for d in digits])
+    rgb = np.stack([_reduce(stylise(edge, *s), image_size) for edge, s in zip(edges, zip(*style))])
     return torch.from_numpy(rgb).permute(0, 3, 1, 2).contiguous()
 
 # %% ../nbs/02b_digits.ipynb #e71dbb2a
@@ -202,8 +204,7 @@ def digit_styles(
     if n_styles < 1: raise ValueError(f'expected n_styles of at least 1, got {n_styles}')
     raw, rng = load_digits(source), np.random.default_rng(seed)
     reference, base = np.array_split(rng.permutation(len(raw.train)), 2)
-    base = np.tile(base, n_styles)
-    unlabelled = styled_images(raw.train[base], sample_style(len(base), rng), image_size)
+    unlabelled = styled_images(raw.train[base], sample_style(n_styles * len(base), rng), image_size)
     sets = ImageSets(unlabelled, reference_images(raw.train[reference], image_size), device)
     halves = np.array_split(rng.permutation(len(raw.test)), 2)
     fit, test = (styled_split(raw.test[rows], raw.test_digit[rows], rng, image_size) for rows in halves)

@@ -175,11 +175,12 @@ class Canvas(anywidget.AnyWidget):
     drawing = traitlets.Bytes().tag(sync=True, from_json=lambda value, _: bytes(value))  # comes as a memoryview
     message = traitlets.Unicode().tag(sync=True)
 
-# %% ../nbs/13_explorer.ipynb #8de7f010
+# %% ../nbs/13_explorer.ipynb #9beeb165
 def rgb_bytes(images: Tensor) -> bytes:  # (..., 3, H, W), uint8 or float in [-1, 1]
     "Pixels as the front-end reads them: row by row, red, green, blue."
     return to_bytes(images).movedim(-3, -1).contiguous().cpu().numpy().tobytes()
 
+# %% ../nbs/13_explorer.ipynb #8de7f010
 def rgb_image(data: bytes, size: int) -> Tensor:  # (1, 3, size, size) uint8
     "A drawing of the front-end as an image; raises ValueError if it is empty or of another size."
     if len(data) != 3 * size ** 2:

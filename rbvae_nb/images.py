@@ -139,7 +139,7 @@ class ImageSets:
             n = len(images)  # type: ignore[arg-type]
             if hasattr(images, 'fingerprint'): found[name] = [n, images.fingerprint()]; continue
             some = images if isinstance(images, Tensor) else take(images, range(min(16, n)), self.image_size)
-            found[name] = [n, int(some.sum(dtype=torch.int64))]
+            found[name] = [n, int(some.cpu().numpy().sum(dtype=np.int64))]  # a tenth of the time of torch's sum
         return found
 
 # %% ../nbs/02_images.ipynb #222ea01e

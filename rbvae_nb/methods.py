@@ -111,7 +111,7 @@ class Autoencoder(nn.Module):
         "Images from codes drawn from the prior."
         return self.decode(**self.prior(n, generator))
 
-# %% ../nbs/04b_methods.ipynb #2f269314
+# %% ../nbs/04b_methods.ipynb #8fbfdd35
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]  # by player, to minimise; by name, to watch
 
 def check_share(name: str, value: float):
@@ -124,6 +124,7 @@ def check_shares(first: str, second: str, shares: Mapping[str, float]):
     if (total := shares[first] + shares[second]) > 1:
         raise ValueError(f'expected {first} and {second} to fit into the training, got {total:.3g} of it')
 
+# %% ../nbs/04b_methods.ipynb #2f269314
 def player_of(name: str) -> str:  # of a parameter or a tensor of a model
     "Who minimises: 'discriminator' for networks that are called so, 'model' for everything else."
     return 'discriminator' if name.startswith('discriminator') else 'model'
@@ -210,7 +211,7 @@ class Method(Autoencoder):
         kept = {name: value.to(kind) for name, value in state.items() if discriminators or player_of(name) == 'model'}
         return save_tensors(path, kept, dict(method=self.name, arguments=self.arguments))
 
-# %% ../nbs/04b_methods.ipynb #148277c3
+# %% ../nbs/04b_methods.ipynb #c62e5f1c
 RECIPES = {
     'small': dict(
         steps=6500,
@@ -231,6 +232,7 @@ RECIPES = {
 
 RECIPES['medium'] = RECIPES['small'] | dict(steps=10_000, lr=8e-4, warmup=.026)
 
+# %% ../nbs/04b_methods.ipynb #148277c3
 METHODS = Registry('method')
 
 # %% ../nbs/04b_methods.ipynb #4609f6dc

@@ -193,7 +193,7 @@ def at_least_float32(h: Tensor) -> Tensor:
 
 def he_init(module: nn.Module):
     "He-normal weights for LeakyReLU(0.2), zero biases; for `Module.apply`."
-    if isinstance(module, (nn.Conv2d, nn.Linear)):
+    if isinstance(module, (nn.Conv2d, nn.Linear)) and not module.weight.is_meta:  # on meta torch loads its compiler
         nn.init.kaiming_normal_(module.weight, .2)
         if module.bias is not None: nn.init.zeros_(module.bias)
 

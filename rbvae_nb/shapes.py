@@ -37,17 +37,19 @@ def arc(
     angles = np.deg2rad(np.linspace(start, stop, n))
     return np.stack([np.sin(angles), -np.cos(angles)], 1)
 
-# %% ../nbs/02c_shapes.ipynb #3eaef752
+# %% ../nbs/02c_shapes.ipynb #19393274
 def heart() -> np.ndarray:  # (40, 2)
     "The curve with $x=16\\sin^3 t$ and $y=5\\cos 2t+2\\cos 3t+\\cos 4t-13\\cos t$."
     t = np.linspace(0, 2 * np.pi, 40)
     y = 5 * np.cos(2 * t) + 2 * np.cos(3 * t) + np.cos(4 * t) - 13 * np.cos(t)
     return np.stack([16 * np.sin(t) ** 3, y], 1)
 
+# %% ../nbs/02c_shapes.ipynb #1c298121
 def moon() -> np.ndarray:  # (80, 2)
     "A crescent, open to the right: an arc of radius 1 and one of radius 0.79 that meets its ends."
     return np.concatenate([arc(40, -220), .793 * arc(-195, 15) + [.438, 0]])
 
+# %% ../nbs/02c_shapes.ipynb #3eaef752
 def star() -> np.ndarray:  # (10, 2)
     "Five points of radius 1 and five notches of radius 0.45 in turn."
     return arc(0, 324, 10) * np.tile([[1.], [.45]], (5, 1))

@@ -120,7 +120,7 @@ def alternating_step(
         scaler.update()
     return terms
 
-# %% ../nbs/06_training.ipynb #acf9f6af
+# %% ../nbs/06_training.ipynb #868f5cce
 def pick_device(device: str | torch.device = 'auto') -> torch.device:
     "A device that is here: 'auto' prefers cuda, then mps, then cpu; raises ValueError for one that is not."
     here = ['cpu'] + ['cuda'] * torch.cuda.is_available() + ['mps'] * torch.backends.mps.is_available()
@@ -132,13 +132,14 @@ def pick_device(device: str | torch.device = 'auto') -> torch.device:
     if chosen.type == 'cuda' and (chosen.index or 0) >= torch.cuda.device_count(): raise wrong
     return chosen
 
+# %% ../nbs/06_training.ipynb #acf9f6af
 def has_bfloat16(device: torch.device) -> bool:
     "Whether bfloat16 runs in hardware on `device`."
     if device.type == 'cuda': return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != 'cpu' or platform.machine() not in ('x86_64', 'AMD64'): return False
     return getattr(torch.cpu, '_is_avx512_bf16_supported', bool)()
 
-# %% ../nbs/06_training.ipynb #16245d95
+# %% ../nbs/06_training.ipynb #077b1964
 class History(list):
     "Rows of `step`, `seconds` and the terms of the losses."
     def frame(self):
@@ -162,6 +163,7 @@ class History(list):
         fig.supylabel('nats per image', fontsize=9)
         return fig
 
+# %% ../nbs/06_training.ipynb #16245d95
 class TrainingStopped(RuntimeError):
     "A loss or a weight is no longer finite, or the training broke; the last checkpoint is from before."
 
@@ -266,12 +268,13 @@ class Run:
         half = self.dtype != torch.float32
         return torch.autocast(self.device.type, self.dtype if half else None, enabled=half)
 
-# %% ../nbs/06_training.ipynb #b4a1e4c8
+# %% ../nbs/06_training.ipynb #f4eaf646
 def run_about(run: Run) -> dict[str, Any]:
     "What a checkpoint must agree on with the run that goes on from it, as JSON reads it."
     about = dict(method=run.model.name, arguments=run.model.arguments, recipe=run.recipe, sets=run.sets.fingerprint())
     return json.loads(json.dumps(about))
 
+# %% ../nbs/06_training.ipynb #b4a1e4c8
 def run_state(run: Run) -> tuple[dict[str, Tensor], dict[str, Any]]:
     "Everything in a run as tensors and JSON."
     tensors = {f'model.{k}': v for k, v in run.model.state_dict().items()}
@@ -313,7 +316,7 @@ def _restore(run: Run, tensors: dict[str, Tensor], about: dict[str, Any]):
     run.step, run.history = step, History(history)
 
 
-# %% ../nbs/06_training.ipynb #3bc58470
+# %% ../nbs/06_training.ipynb #ddfb80a0
 def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], prefix: str):
     "Adam's moments, laid out in memory like the weights they belong to; raises KeyError or ValueError."
     parameters, state = dict(enumerate(optimizer.param_groups[0]['params'])), dict[int, dict[str, Tensor]]()
@@ -328,6 +331,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tens
         if {name: value.shape for name, value in moments.items()} != shapes: raise ValueError(f'moments {prefix}{n}')
     optimizer.load_state_dict({'state': state, 'param_groups': optimizer.state_dict()['param_groups']})
 
+# %% ../nbs/06_training.ipynb #3bc58470
 def difference(ours, theirs) -> str:
     "Where two JSON values differ, in words."
     if not (isinstance(ours, dict) and isinstance(theirs, dict)): return f'here {ours!r}, there {theirs!r}'

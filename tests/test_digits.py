@@ -48,9 +48,10 @@ def test_no_digit_is_in_two_places(monkeypatch):
     raw = digits.RawDigits(numbered(40), np.arange(40) % 10, numbered(20) + 10 ** 6, np.arange(20) % 10)
     seen = {}
     def remember(name: str):
-        def images(plain: np.ndarray, *_) -> torch.Tensor:
+        def images(plain: np.ndarray, *style) -> torch.Tensor:
             seen.setdefault(name, []).append(plain[:, 0, 0])
-            return torch.zeros(len(plain), 3, 32, 32, dtype=torch.uint8)
+            n = len(style[0].width) if name == 'styled' else len(plain)
+            return torch.zeros(n, 3, 32, 32, dtype=torch.uint8)
         return images
     monkeypatch.setattr(digits, 'load_digits', lambda source: raw)
     monkeypatch.setattr(digits, 'reference_images', remember('reference'))
@@ -60,7 +61,7 @@ def test_no_digit_is_in_two_places(monkeypatch):
     parts = [set(part.tolist()) for part in (reference, unlabelled, fit, test)]
     assert [len(part) for part in parts] == [20, 20, 10, 10]
     assert len(set.union(*parts)) == 60
-    assert len(unlabelled) == 3 * 20
+    assert len(data.sets.unlabelled) == 3 * 20
     for split, plain in ((data.fit, fit), (data.test, test)):  # and each keeps its label
         assert (split.labels == raw.test_digit[(plain - 10 ** 6) // 784]).all()
 

@@ -61,21 +61,27 @@ def one_step(model: methods.Method, shares: int, callback=None) -> methods.Metho
     return model
 
 
-def test_two_processes_compute_what_one_does(tmp_path):
+@pytest.fixture(scope='module')
+def two(tmp_path_factory) -> Path:
+    """What two processes write: a step of each model."""
+    folder = tmp_path_factory.mktemp('two')
+    (folder / 'program.py').write_text(PROGRAM)
+    launch(folder / 'program.py', 1, folder)
+    return folder
+
+
+def test_two_processes_compute_what_one_does(two, tmp_path):
     """A step of each model: two shares in one process, one in each of two; and not one share alone."""
-    (tmp_path / 'program.py').write_text(PROGRAM)
-    start(tmp_path / 'program.py', 2, tmp_path / 'one')
-    launch(tmp_path / 'program.py', 1, tmp_path / 'two')
-    start(tmp_path / 'program.py', 1, tmp_path / 'half')
+    for shares, folder in ((2, tmp_path / 'one'), (1, tmp_path / 'half')): start(two / 'program.py', shares, folder)
     for name in ('rbvae', 'srbvae'):
-        one, two, half = (load_tensors(tmp_path / way / name / 'checkpoint.safetensors')[0]
-                          for way in ('one', 'two', 'half'))
+        one, both, half = (load_tensors(folder / name / 'checkpoint.safetensors')[0]
+                           for folder in (tmp_path / 'one', two, tmp_path / 'half'))
         moments = [key for key in one if key.endswith('.exp_avg')]  # half the gradient: Adam's β₁ is .5
         assert moments
         length = sum(float(one[key].square().sum()) for key in moments) ** .5
         def apart(other: dict, one: dict = one, moments: list = moments) -> float:
             return sum(float((one[key] - other[key]).square().sum()) for key in moments) ** .5
-        assert apart(two) < 1e-4 * length
+        assert apart(both) < 1e-4 * length
         assert apart(half) > 1e-2 * length
 
 
@@ -179,13 +185,13 @@ for name in""")
     assert load_tensors(tmp_path / 'out' / 'rbvae' / 'checkpoint.safetensors')[1]['step'] == 4
 
 
-def test_all_begin_with_the_weights_of_the_first(tmp_path):
+def test_all_begin_with_the_weights_of_the_first(two, tmp_path):
     """Though each process has made a model of its own."""
     other = PROGRAM.replace("preset('small', 0,", "preset('small', accelerator.process_index,")
-    for name, program in dict(own=other, same=PROGRAM).items():
-        (tmp_path / f'{name}.py').write_text(program)
-        launch(tmp_path / f'{name}.py', 1, tmp_path / name)
-    own, same = (load_tensors(tmp_path / name / 'rbvae' / 'checkpoint.safetensors')[0] for name in ('own', 'same'))
+    other = other.replace(", 'srbvae'", ',')  # one is enough
+    (tmp_path / 'program.py').write_text(other)
+    launch(tmp_path / 'program.py', 1, tmp_path)
+    own, same = (load_tensors(path / 'rbvae' / 'checkpoint.safetensors')[0] for path in (tmp_path, two))
     assert all(value.equal(same[name]) for name, value in own.items() if name.startswith('model.'))
 
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,22 @@ REQUIRED = [
     '12_synthesis', '12a_expressions', '13_explorer', '13a_export', '13b_live', '14_bench', '14a_machines',
     '15_folders', '15a_runs', '15b_report', '15c_estimator', '15d_hub', '15e_alignment', '15f_affectnet', '16_cli',
 ]
-# nbdev-test on one notebook. Through Python, since a console script need not be on the PATH.
-RUN = 'import sys; from nbdev.test import nbdev_test; nbdev_test.__wrapped__(path=sys.argv[1])'
+# nbdev-test on the notebooks that come line by line. Through Python, since a console script need not be on the PATH.
+# Each runs in a fork: libraries, which are half of the work of a short notebook, are loaded once, the package is not,
+# and nothing that one notebook does reaches another. (Windows has no fork: one process for each notebook.)
+RUN = '''
+import os, sys
+import cv2, ipywidgets, matplotlib.pyplot, pandas, safetensors.torch, sklearn.linear_model, torch._dynamo
+from nbdev.test import nbdev_test
+assert 'rbvae_nb' not in sys.modules
+for line in sys.stdin:
+    path, log = line.rstrip().split('|')
+    if not hasattr(os, 'fork') or not (child := os.fork()): break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else: sys.exit()
+for file, stream in ((os.devnull, 0), (log, 1), (log, 2)): os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), stream)
+nbdev_test.__wrapped__(path=path)
+'''
 MACHINE_PATH = re.compile(r'(?<![\w.:/-])/(home/\w|root/|work/|tmp/|Users/\w)')
 MAX_BYTES = 600_000
 
@@ -64,14 +79,30 @@ def test_required_notebook_exists(name: str):
     assert (NBS / f'{name}.ipynb').is_file()
 
 
-@pytest.mark.parametrize('path', [p for p in NOTEBOOKS if p not in (*SOLUTIONS, *EXERCISES)], ids=name_of)
-def test_notebook_runs(path: Path, record_property):
+@pytest.fixture(scope='module')
+def status_of() -> Iterator[Callable[[Path, Path], int]]:
+    """Runs a notebook, with its output in a file; returns the exit status."""
     env = os.environ | {'IN_TEST': '1', 'MPLBACKEND': 'agg', 'TQDM_DISABLE': '1', 'PYTHONIOENCODING': 'utf-8'}
-    start = time.perf_counter()
-    run = subprocess.run([sys.executable, '-c', RUN, str(path)], cwd=ROOT, env=env, encoding='utf-8',
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    def start() -> subprocess.Popen:
+        return subprocess.Popen([sys.executable, '-c', RUN], cwd=ROOT, env=env, encoding='utf-8',
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def in_a_fork(notebook: Path, log: Path) -> int:
+        print(notebook, log, sep='|', file=process.stdin, flush=True)
+        return int(process.stdout.readline())
+    def on_its_own(notebook: Path, log: Path) -> int:
+        (alone := start()).communicate(f'{notebook}|{log}')
+        return alone.returncode
+    process = start()
+    yield in_a_fork if hasattr(os, 'fork') else on_its_own
+    process.communicate()
+
+
+@pytest.mark.parametrize('path', [p for p in NOTEBOOKS if p not in (*SOLUTIONS, *EXERCISES)], ids=name_of)
+def test_notebook_runs(path: Path, status_of, tmp_path: Path, record_property):
+    start, log = time.perf_counter(), tmp_path / 'log'
+    status = status_of(path, log)
     record_property('notebook', (path.relative_to(NBS).as_posix(), time.perf_counter() - start))
-    if run.returncode: pytest.fail(run.stdout, pytrace=False)
+    if status: pytest.fail(log.read_text(encoding='utf-8'), pytrace=False)
 
 
 @each_notebook

@@ -44,27 +44,36 @@ def page_name(notebook: Path) -> str:
     return nbpath2html(notebook.relative_to(ROOT / 'nbs')).as_posix()
 
 
-def look(browser, site, name: str, **options) -> dict:
-    """What one page says and holds, and what went wrong on the way."""
-    context = browser.new_context(**options)
-    page, wrong = context.new_page(), []
+def watched(page, site) -> list[str]:
+    """What goes wrong on a page, filled as it happens."""
+    wrong, own = [], (site.url, 'data:', 'blob:')
     page.on('console', lambda m: wrong.append(m.text) if m.type in ('error', 'warning') else None)
     page.on('pageerror', lambda error: wrong.append(str(error)))
-    page.on('requestfailed', lambda request: wrong.append(f'failed: {request.url}'))
+    def failed(request) -> None:
+        aborted = request.failure == 'net::ERR_ABORTED'  # a favicon, as one goes on to the next page
+        if not aborted: wrong.append(f'failed: {request.url}')
+    page.on('requestfailed', failed)
     page.on('response', lambda r: wrong.append(f'{r.status}: {r.url}') if r.status >= 400 else None)
-    own = site.url, 'data:', 'blob:'
     page.on('request', lambda r: None if r.url.startswith(own) else wrong.append(f'foreign: {r.url}'))
-    page.goto(site.url + name, wait_until='load')
+    return wrong
+
+
+def look(page, address: str, wrong: list[str]) -> dict:
+    """What one page says and holds, and what went wrong on the way."""
+    wrong.clear()
+    page.goto(address, wait_until='load')
     page.evaluate('document.fonts.ready')
-    seen = page.evaluate(LOOK) | {'wrong': wrong}
-    context.close()
-    return seen
+    return page.evaluate(LOOK) | {'wrong': [*wrong]}
 
 
 @pytest.fixture(scope='module')
 def seen(browser, site) -> dict[str, dict]:
-    """`look` at every page."""
-    return {name: look(browser, site, name) for name in site.pages}
+    """`look` at every page, as a reader does who goes from one to the next."""
+    page = browser.new_page()
+    wrong = watched(page, site)
+    found = {name: look(page, site.url + name, wrong) for name in site.pages}
+    page.close()
+    return found
 
 
 def anchors(seen, name: str) -> set[str]:

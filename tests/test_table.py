@@ -21,6 +21,10 @@ from rbvae_nb.vae import VAE
 RUN = '''
 import sys, torch
 from rbvae_nb import sweep, table
+from rbvae_nb.digits import digit_styles
+from rbvae_nb.experiments import EXPERIMENTS
+@EXPERIMENTS.add
+def few_digits(image_size=32): return digit_styles(image_size, n_styles=1)
 def checksum(model, data, classifier):
     with open(sys.argv[1] + '.log', 'a') as f: f.write('measured\\n')
     total = float(sum(p.double().sum() for p in model.parameters()))
@@ -32,7 +36,8 @@ def checksum(model, data, classifier):
             for key in keys]
 sweep.measure = checksum
 torch.set_num_threads(1)
-table.run_table(sys.argv[1], methods=['vae', 'beta_vae'], seeds=[0, 1], steps=25, sweep=[2, 5], device='cpu')
+table.run_table(sys.argv[1], 'few_digits', methods=['vae', 'beta_vae'], seeds=[0, 1], steps=10, sweep=[2, 5],
+                device='cpu')
 '''
 
 
