@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 REPO = 'github.com/rbvae-nb/rbvae-nb'
 NOTEBOOKS = sorted(p for p in (ROOT / 'nbs').rglob('*.ipynb') if not re.search(r'/[._]', f'/{p.relative_to(ROOT)}'))
 LESSONS = [p for p in NOTEBOOKS if p.stem != 'index']
+LIVE = 'index.html', 'live.html'  # pages with the explorer
 LOOK = """() => {
   const all = selector => [...document.querySelectorAll(selector)];
   const prose = document.querySelector('main').cloneNode(true);
@@ -209,7 +210,7 @@ def test_pages_fit_a_phone(browser, site):
     page, wide, cut = context.new_page(), {}, {}
     for name in site.pages:
         page.goto(site.url + name, wait_until='load')
-        if name == 'live.html': page.wait_for_selector('.rbvae[data-frame]')
+        if name in LIVE: page.wait_for_selector('.rbvae[data-frame]')
         wide[name], cut[name] = page.evaluate('document.documentElement.scrollWidth'), page.evaluate(CUT)
     context.close()
     assert {name: width for name, width in wide.items() if width > 390} == {}
@@ -223,15 +224,16 @@ def test_text_is_there_without_javascript(browser, site, seen):
     for name in site.pages:
         page.goto(site.url + name, wait_until='load')
         text = page.inner_text('main')
-        assert len(text) > .9 * len(seen[name]['text']) or name == 'live.html', name
+        assert len(text) > .9 * len(seen[name]['text']) or name in LIVE, name
         assert len(text) > 200, name
     context.close()
 
 
-def test_live_page_without_javascript_keeps_picture_and_sentence(browser, site):
+@pytest.mark.parametrize('name', LIVE)
+def test_live_page_without_javascript_keeps_picture_and_sentence(browser, site, name):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(site.url + 'live.html', wait_until='load')
+    page.goto(site.url + name, wait_until='load')
     assert page.locator('#live img').bounding_box()['width'] > 300
     assert 'switch JavaScript on' in page.inner_text('#live')
     context.close()

@@ -1,7 +1,7 @@
 """Write README.md from nbs/index.ipynb: `python nbs/publish/readme.py` (`nbdev-readme` would need Quarto).
 
-Cells marked `#| hide` stay out, links point into nbs/. Of the outputs only text is kept: the notebook shows
-pictures by Markdown, from nbs/assets/.
+Cells marked `#| hide` stay out, and so does the explorer, whose script runs on the site only. Links point into nbs/.
+Of the outputs only text is kept: the notebook shows pictures by Markdown, from nbs/assets/.
 """
 import re
 from pathlib import Path
@@ -16,10 +16,10 @@ RELATIVE_LINK = re.compile(r'(\]\(|src="|href=")(?![a-z][a-z0-9+.-]*:|[/#])')
 
 
 def visible(cell: nbformat.NotebookNode) -> bool:
-    """Whether a reader of the page sees the cell."""
+    """Whether a reader of README.md sees the cell."""
     directives = DIRECTIVES.match(cell.source)
     hidden = directives and re.search(r'#\|\s*(hide|default_exp)\b', directives[0])
-    return cell.cell_type != 'raw' and not hidden
+    return cell.cell_type != 'raw' and not hidden and 'id="live"' not in cell.source
 
 
 def is_text(output: nbformat.NotebookNode) -> bool:
