@@ -222,7 +222,8 @@ def live_files() -> Path:
     if not folder.exists():
         made = folder.with_suffix('.unfinished')
         write_live(made / 'live', start=2)
-        write_live(made / 'live-faces', load_model('rbvae-faces'), load_model('srbvae-faces'), drawn_faces())
+        write_live(made / 'live-faces', load_model('rbvae-faces'), load_model('srbvae-faces'), drawn_faces(),
+                   start=9)
         made.rename(folder)
     return folder
 
