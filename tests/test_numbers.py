@@ -105,8 +105,8 @@ def test_readme_says_what_the_controlled_scores_allow():
     assert [by_the_rule(cell) for cell in cells] == ['separates', *3 * ['does not']]
     assert max(CONTROLLED.loc[cell].score.max() for cell in CELLS if cell != 'sRb-VAE') < .75
     said = ('sRb-VAE separates; without its adversarial terms it does not, Eq. 3 on its λ does not, and the six losses '
-            'without most of the additions do not. This holds for our preset with its additions; no run of any other row '
-            'has reached .75 so far.')
+            'without most of the additions do not. This holds for our preset with its additions; no run of any '
+            'other row has reached .75 so far.')
     assert said in (ROOT / 'README.md').read_text(encoding='utf-8')
 
 
