@@ -127,7 +127,7 @@ def test_an_image_that_is_white_all_over_is_no_reason_to_refuse():
 def test_a_name_that_does_not_exist(look):
     """The sentence lists the names that do."""
     some = {find_experiment: 'digit_styles, drawn_faces, turned_shapes', METHODS.find: 'rbvae, srbvae, svae, vae',
-            load: "'rbvae', 'srbvae'"}[look]
+            load: "'rbvae', 'rbvae-faces', 'srbvae'"}[look]
     refused(f".*one of .*{some}.* 'nobody'", look, 'nobody', error=(ValueError, FileNotFoundError))
 
 
