@@ -237,7 +237,7 @@ def sections(seen: Reported, labels: str | Path | None = None) -> Iterator[tuple
     if labels: yield 'What the codes know', what_codes_know(seen, labels).to_html(float_format='{:.3f}'.format)
     yield 'The training', (f'<p>{METHODS.find(seen.settings.method).title}, {seen.settings.steps} steps, '
                            f'{seen.settings.image_size} pixels, seed {seen.settings.seed}; the terms of the losses by '
-                           f'step.</p>' + picture(seen.history.plot(), 'curves of the training'))
+                           f'step.</p>' + picture(seen.history.plot(unit='value'), 'curves of the training'))
 
 # %% ../nbs/15b_report.ipynb #cdf74277
 def live_explorer(seen: Reported) -> str:

@@ -147,8 +147,8 @@ class History(list):
         import pandas as pd
         return pd.DataFrame(list(self)).set_index('step')
 
-    def plot(self, columns: int = 4):
-        "One small panel for each term, as a matplotlib Figure; all terms are in nats per image."
+    def plot(self, columns: int = 4, unit: str = 'nats per image'):
+        "One small panel for each term, as a matplotlib Figure; a penalty of some methods has no unit: say so."
         frame = self.frame().drop(columns='seconds')
         columns = min(columns, len(frame.columns))
         rows = -(-len(frame.columns) // columns)
@@ -160,7 +160,7 @@ class History(list):
             ax.tick_params(labelsize=7)
             ax.set_visible(ax.has_data())
         fig.supxlabel('step', fontsize=9)
-        fig.supylabel('nats per image', fontsize=9)
+        fig.supylabel(unit, fontsize=9)
         return fig
 
 # %% ../nbs/06_training.ipynb #16245d95
