@@ -413,6 +413,7 @@ class Faces(NamedTuple):
         people, views = Person(*(of[some] for of in self.people)), View(*(of[some] for of in self.views))
         return Faces(self.who[some], self.expression[some], self.units[some], people, views)
 
+# %% ../nbs/02d_faces.ipynb #b33bb2ee
 def sample_all(
     people: Person,  # of P people
     times: int,  # how often each makes each expression
@@ -433,6 +434,7 @@ def in_turn(
     time, turn, person = np.indices(at.shape[::-1]).reshape(3, -1)
     return faces.rows(at[person, (person + turn) % len(EXPRESSIONS), time])
 
+# %% ../nbs/02d_faces.ipynb #28ef0244
 def known_people() -> Person:  # of 20 people
     "The people of the splits, the same for every seed."
     return sample_people(20, np.random.default_rng(20))
