@@ -23,8 +23,7 @@ from rbvae_nb.training import train
 from rows import put_rows, rounded
 
 HERE = Path(__file__).parent
-PLAIN = dict(pyramid=0, laplace_scale=.24)  # no coarse levels: expressions are fine
-CHANGES = {'srbvae': dict(pyramid=0, laplace_scale=2., pretraining_scale=.24)}  # of the preset, for one method
+CHANGES = {'srbvae': dict(pyramid=0, laplace_scale=2., pretraining_scale=.24)}  # of the preset: no coarse levels
 
 
 def knows(model: Method, fit: Split, judged: Split, code: str) -> dict[str, float]:
@@ -58,7 +57,7 @@ def trained(name: str, seed: int, data: Experiment, changes: dict, out: Path, **
 if __name__ == '__main__':
     name, seed = sys.argv[1], int(sys.argv[2])
     data = drawn_faces()
-    model = trained(name, seed, data, CHANGES.get(name, PLAIN), Path('faces') / f'{name}-{seed}')
+    model = trained(name, seed, data, CHANGES.get(name, {}), Path('faces') / f'{name}-{seed}')
     judge, faces = classifier_for(data), sample_faces()['test']
     rows = known(model, *data.splits())
     swaps = [dict(images=what, **row)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from faces import CHANGES, PLAIN, known, trained
+from faces import CHANGES, known, trained
 from weights import WEIGHTS, card, made_by
 
 from rbvae_nb.attributes import classifier_for
@@ -27,15 +27,15 @@ LIMITS = """\
 def make(name: str) -> None:
     """Save one model, and describe it."""
     data, path = drawn_faces(), WEIGHTS / f'{name}-faces.safetensors'
-    changes, recipe = CHANGES.get(name, PLAIN), METHODS[name].preset('small')[1]
+    changes, recipe = CHANGES.get(name, {}), METHODS[name].preset('small')[1]
     trained(name, 0, data, changes, Path('faces') / f'{name}-0').save(path, dtype='float16')
     model, judge, faces = load(path), classifier_for(data), sample_faces()['test']
     facts = {
         'Data': f'`drawn_faces()`: {len(data.sets.unlabelled):,} faces with expressions and as many at rest',
         'Steps': f'{recipe["steps"]:,} of {recipe["batch_size"]} + {recipe["batch_size"]} images',
         'Seed': '0, of faces, initial weights, batches and samples',
-        'Hyperparameters': f'preset `small` of `{type(model).__name__}`, but '
-                           + ', '.join(f'`{key}={value}`' for key, value in changes.items()),
+        'Hyperparameters': ', '.join([f'preset `small` of `{type(model).__name__}`',
+                                      *(f'`{key}={value}`' for key, value in changes.items())]),
         'Licence of the data': 'drawn by this package',
         'Made by': made_by(f'python nbs/measure/faces_weights.py {name}'),
     }
