@@ -84,7 +84,9 @@ def demo(
     experiment = make(image_size=RbVAE.preset_arguments()['image_size'])
     test = experiment.splits()[1]
     if pretrained: models = {method.name: load(method.name) for method in PAIR}
-    else: models = trained_models(experiment, out, seed, steps, device)
+    else:
+        print('Rb-VAE, then sRb-VAE; what they draw on the way:', out / '*' / 'samples-*.png', flush=True)
+        models = trained_models(experiment, out, seed, steps, device)
     table = probe_table(models, experiment)
     table.round(4).to_csv(out / 'probes.csv')
     compare(list(models.values()), test.images[:8]).savefig(out / 'comparison.png')

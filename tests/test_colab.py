@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from test_notebooks import NBS, ROOT, cells, each_notebook
+from test_notebooks import EXERCISES, NBS, NOTEBOOKS, ROOT, cells, each_notebook, name_of
 
 URL = 'https://github.com/rbvae-nb/rbvae-nb'
 INSTALL = f'''#| hide
@@ -125,7 +125,7 @@ def on_colab(tmp_path: Path, repository: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@each_notebook
+@pytest.mark.parametrize('path', [p for p in NOTEBOOKS if p not in EXERCISES], ids=name_of)  # those stop at blanks
 def test_a_lesson_runs_alone_on_colab(path: Path, environment: Path, repository: Path, tmp_path: Path, record_property):
     """Its cells from the first to the last, in IN_TEST size, with the package that its first cell has installed."""
     if not cells(path, 'code'): pytest.skip('no code')
