@@ -1,4 +1,4 @@
-"""Networks in the degenerate solution, several objectives from there: which of them leaves it?
+"""Networks in the degenerate solution, several objectives from there: which of them leads out?
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/same_start.html.md"""
 
