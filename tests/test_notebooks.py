@@ -18,7 +18,8 @@ REQUIRED = [
     '03_divergences', '03a_derivation', '03b_degenerate', '03c_adversarial', '04_networks', '04a_files', '04b_methods',
     '05_vae',
     '06_training', '07_probing', '07a_attributes', '08_rbvae', '08a_quality', '09_srbvae', '09a_speed',
-    '09b_stability', '09c_same_start', '10_baselines', '10a_related', '11_sweep', '11a_table', '11b_results',
+    '09b_stability', '09c_same_start', '09d_parts', '09e_additions', '09f_further', '10_baselines', '10a_related',
+    '11_sweep', '11a_table', '11b_results',
     '12_synthesis', '12a_expressions', '13_explorer', '13a_export', '13b_live', '14_bench', '14a_machines',
     '15_folders', '15a_runs', '15b_report', '15c_estimator', '15d_hub', '15e_alignment', '15f_affectnet', '16_cli',
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 NBS = Path(__file__).resolve().parents[1]
 TARGET = NBS / 'assets/map.svg'
 HOUR = ['01', '13b', '03b', '09c']
-DAY = [*HOUR, '02b', '03', '03a', '03c', '04', '05', '06', '07', '07a', '08', '09', '10', '11b', '12']
+DAY = [*HOUR, '02b', '03', '03a', '03c', '04', '05', '06', '07', '07a', '08', '09', '09d', '10', '11b', '12']
 LADDER = {'05': 'VAE', '08': 'Rb-VAE', '09': 'sRb-VAE'}
 STEPS = [('+ reference images,', 'a second code'), ('+ the reverse', 'divergence')]  # above and below each arrow
 SECTIONS = {'The setting': '00 01 02', 'The mathematics': '03', 'The building blocks': '04 05 06 07',
