@@ -13,7 +13,7 @@ __all__ = ['KEY', 'over_seeds', 'next_run', 'decimal', 'number', 'has_two_codes'
 import io
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +23,7 @@ from .experiments import Experiment, with_root
 from .files import write_whole
 from .images import new_figure
 from .methods import METHODS
+from .notation import COLOURS
 from .sweep import (Rows, RunConfig, Sweep, cached_experiment, choose, measure_chance, run_all, run_config,
                             swept_configs)
 from .training import pick_device
@@ -197,6 +198,15 @@ def check_factor(factor: str, data: Experiment):
     known = ('target', *data.splits()[0].factors)
     if factor not in known: raise ValueError(f'expected a factor of {known}, got {factor!r}')
 
+def _colours(there: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:  # (method, setting): colour
+    "Rb-VAE and sRb-VAE in those of their objectives, single codes in grey, other pairs each in one of its own."
+    there = [*there]
+    others = itertools.cycle(('teal', 'darkorange', 'olive', 'slateblue'))
+    of = dict(rbvae=COLOURS['forward'], srbvae=COLOURS['symmetric'])
+    of = {name: colour for name, colour in of.items() if [method for method, _ in there].count(name) == 1}
+    return {(method, setting): of.get(method) or (next(others) if has_two_codes(method) else 'grey')
+            for method, setting in there}
+
 def _arms(r) -> list[list[float]]:
     "The two arms of an error bar."
     return [[r.value - r.low], [r.high - r.value]]
@@ -205,8 +215,8 @@ def _arms(r) -> list[list[float]]:
 def _draw_codes(plane, rows, chance, data: Experiment, factor: str, measure: str):
     "Each code as a point with error bars, and chance as dotted lines."
     fit, _ = data.splits()
-    for i, (method, setting) in enumerate(systems(rows)):
-        of, colour = rows.loc[(method, setting)], f'C{i}'
+    for (method, setting), colour in _colours(systems(rows)).items():
+        of = rows.loc[(method, setting)]
         codes = [code for code in ('e', 'z') if code in METHODS.find(method).codes]
         points = [(code, of.loc[code, measure, factor], of.loc[code, measure, 'identity']) for code in codes]
         plane.plot([x.value for _, x, _ in points], [y.value for *_, y in points], color=colour, lw=1, alpha=.5)
@@ -223,9 +233,9 @@ def _draw_codes(plane, rows, chance, data: Experiment, factor: str, measure: str
 def _draw_scores(bars, rows, measure: str):
     "The combined scores with error bars, a line for each system."
     there = systems(rows)
-    for i, (method, setting) in enumerate(there):
-        score = rows.loc[(method, setting)].loc['', measure, 'score']
-        bars.errorbar(score.value, i, xerr=_arms(score), fmt='o', ms=4, color=f'C{i}')
+    for i, (system, colour) in enumerate(_colours(there).items()):
+        score = rows.loc[system].loc['', measure, 'score']
+        bars.errorbar(score.value, i, xerr=_arms(score), fmt='o', ms=4, color=colour)
     bars.axvline(.5, color='gray', ls=':')
     bars.set_yticks(range(len(there)), [marked(method, title) for (method, _), title in there.items()])
     bars.invert_yaxis()

@@ -149,6 +149,13 @@ def test_figures_say_what_they_show(path: Path):
     assert [cell['id'] for cell in shown if '#| fig-alt: ' not in ''.join(cell['source'])] == []
 
 
+@pytest.mark.parametrize('path', [p for p in NOTEBOOKS if p.parent == NBS], ids=name_of)
+def test_the_site_shows_stored_figures(path: Path):
+    """nbdev drops a cell marked `hide` from the site, and its picture with it."""
+    shown = [cell for cell in cells(path, 'code') if any('image/png' in out.get('data', {}) for out in cell['outputs'])]
+    assert [cell['id'] for cell in shown if re.search(r'^#\|\s*hide$', ''.join(cell['source']), re.M)] == []
+
+
 def test_one_scheme_of_colours():
     """Formulas use the colours that figures take from `COLOURS`, and the site has each of them for dark pages."""
     from rbvae_nb.notation import COLOURS

@@ -23,7 +23,10 @@ from rbvae_nb.training import train
 from rows import put_rows, rounded
 
 HERE = Path(__file__).parent
-CHANGES = {'srbvae': dict(pyramid=0, laplace_scale=2., pretraining_scale=.24)}  # of the preset: no coarse levels
+CHANGES = {  # of the preset: no coarse levels
+    'srbvae': dict(pyramid=0, laplace_scale=2., pretraining_scale=.24),
+    'dip_vae_1': dict(pyramid=0, laplace_scale=.24),
+}
 
 
 def knows(model: Method, fit: Split, judged: Split, code: str) -> dict[str, float]:
