@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 CHANGES = {  # of the preset: no coarse levels
     'srbvae': dict(pyramid=0, laplace_scale=2., pretraining_scale=.24),
     'dip_vae_1': dict(pyramid=0, laplace_scale=.24),
+    'mathieu': dict(pyramid=0, laplace_scale=.24),
 }
 
 
