@@ -25,10 +25,15 @@ def verdict(
     right: Any,  # what is expected, of the same shape
     eps: float = 1e-6,  # the largest difference that counts as none
 ) -> str:  # 'right', 'not answered yet', or 'not yet: ...'
-    "What an exercise says of an answer in numbers."
+    "What an exercise says of an answer in numbers; it does not give the right one away."
     if answer is ... or answer is None: return 'not answered yet'
     answer, right = (torch.as_tensor(v, dtype=torch.float64) for v in (answer, right))
     shapes = tuple(answer.shape), tuple(right.shape)
     if shapes[0] != shapes[1]: return f'not yet: yours has the shape {shapes[0]}, expected {shapes[1]}'
-    if (answer - right).abs().max() < eps: return 'right'
-    return f'not yet: yours is {answer.tolist()}, expected {right.tolist()}'
+    same = (answer - right).abs() < eps
+    if same.all(): return 'right'
+    if torch.allclose(answer, -right, rtol=0, atol=eps): return 'not yet: the sign is the wrong one'
+    place = tuple((~same).nonzero()[0].tolist())  # of the first wrong number, () for a single one
+    of, want = answer[place], right[place]
+    how = 'is too large' if of > want else 'is too small' if of < want else 'is no number'
+    return f'not yet: {"yours" if not place else f"entry {[*place]}"}, {of:.6g}, {how}'
