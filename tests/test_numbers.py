@@ -106,8 +106,8 @@ def test_readme_says_what_the_controlled_scores_allow():
     assert [by_the_rule(cell) for cell in cells] == ['separates', *5 * ['does not']]
     said = ('sRb-VAE separates; without its adversarial terms it does not, Eq. 3 on its λ does not, with an anchor or '
             'without one, and the six losses without most of the additions do not. This holds for our preset with its '
-            'additions. One of them is needed as well: without the *pyramid*, that is, with pixel errors counted at one '
-            'resolution, sRb-VAE does not separate either.')
+            'additions. One of them is needed as well: without the *pyramid*, that is, with pixel errors counted at '
+            'one resolution, sRb-VAE does not separate either.')
     assert said in (ROOT / 'README.md').read_text(encoding='utf-8')
 
 
