@@ -1,4 +1,4 @@
-"""The symmetric objective, trained adversarially: six losses, one algorithm, and a preset that separates
+"""The symmetric objective, trained adversarially: six losses, one algorithm, and a preset
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/srbvae.html.md"""
 
