@@ -293,7 +293,8 @@ def bundle(tmp_path_factory) -> Path:
 def test_bundle_has_its_parts(bundle: Path):
     names = {path.relative_to(bundle).as_posix() for path in bundle.rglob('*') if path.is_file()}
     parts = ['README.txt', 'site/index.html', *(f'nbs/workshop/{path.name}' for path in [*SOURCES, *MADE.texts()])]
-    assert {*parts, 'nbs/workshop/teacher.ipynb', 'nbs/measure/controlled.csv', 'nbs/measure/start.csv'} <= names
+    assert {*parts, 'nbs/workshop/teacher.ipynb', 'nbs/measure/controlled.csv', 'nbs/measure/start.csv',
+            'nbs/measure/photos/stickers-srbvae.png'} <= names
     assert len([name for name in names if name.startswith('wheels/rbvae_nb-')]) == 1
     assert not [name for name in names if '/.' in name or '__pycache__' in name]
     start = (bundle / 'README.txt').read_text(encoding='utf-8')
