@@ -1,4 +1,4 @@
-"""A third data set, drawn by this notebook: people of many kinds whose expressions are known movement by movement
+"""A third data set, drawn by this notebook: many people, whose expressions are known movement by movement
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/faces.html.md"""
 
@@ -79,6 +79,7 @@ class Person(NamedTuple):
     hair: np.ndarray
     iris: np.ndarray
 
+# %% ../nbs/02d_faces.ipynb #35af4cae
 RANGES = dict(
     width=(.86, 1.06), chin=(1.16, 1.36), square=(.72, 1.), brow_height=(.32, .42), brow_slope=(-.06, .08),
     brow_line=(.06, .12), eye_gap=(.38, .46), eye_size=(.2, .26), eye_open=(.4, .56), nose_length=(.36, .5),
@@ -94,6 +95,7 @@ def between(colours: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray
     i, share = rng.integers(len(colours) - 1, size=n), rng.uniform(size=(n, 1))
     return (1 - share) * colours[i] + share * colours[i + 1]
 
+# %% ../nbs/02d_faces.ipynb #8fa15783
 def sample_people(n: int, rng: np.random.Generator) -> Person:
     "Draw `n` people."
     proportions = {name: rng.uniform(*ends, n) for name, ends in RANGES.items()}
@@ -124,6 +126,7 @@ def brow(p: Numbers, u: Numbers, side: int) -> np.ndarray:  # (N, 5, 2), from le
     down = .15 * u['brows down'] * (1 - .75 * out) + .03 * u['nose up'] * (1 - out)
     return points(side * x, rest - up + down)
 
+# %% ../nbs/02d_faces.ipynb #426521f5
 def nose(p: Numbers, u: Numbers) -> np.ndarray:  # (N, 9, 2): down the bridge, then the nostrils from left to right
     "The nose, which wrinkles and widens when it goes up."
     down, across = np.linspace(0, 1, 4), np.linspace(-1, 1, 5)
@@ -153,6 +156,7 @@ def mouth_line(p: Numbers, u: Numbers, k: np.ndarray) -> np.ndarray:  # k (K,) i
     rest = p['mouth_height'] - .015 + p['mouth_curve'] * (1 - 2 * k ** 2)
     return points(x, rest - .2 * (np.abs(k) ** 1.7 - .15) * up + .17 * u['corners down'] * (k ** 2 - .3))
 
+# %% ../nbs/02d_faces.ipynb #442addb1
 def mouth(p: Numbers, u: Numbers) -> np.ndarray:  # (N, 20, 2): around the lips, then around the opening
     "Both lips, clockwise from the right corner."
     thick, opening = p['lips'] * (1 - .75 * u['lips tight']), (.44 + .12 * u['lips wide']) * u['jaw down']
@@ -175,6 +179,7 @@ def from_front(people: Person, units: np.ndarray) -> np.ndarray:  # (N, 68, 2)
     return np.concatenate([jaw(p, u), brow(p, u, -1), brow(p, u, 1), nose(p, u), eye(p, u, -1), eye(p, u, 1),
                            mouth(p, u)], 1)
 
+# %% ../nbs/02d_faces.ipynb #ed1381d6
 FACE_PARTS = {  # name: numbers of its landmarks
     'jaw': range(17), 'right brow': range(17, 22), 'left brow': range(22, 27), 'nose': range(27, 36),
     'right eye': range(36, 42), 'left eye': range(42, 48), 'outer lips': range(48, 60), 'inner lips': range(60, 68)}
@@ -191,6 +196,7 @@ class View(NamedTuple):
     ground: np.ndarray  # (N, 3) red, green and blue, 0 to 255
     clothes: np.ndarray  # (N, 3)
 
+# %% ../nbs/02d_faces.ipynb #6383b5da
 def sample_views(n: int, rng: np.random.Generator) -> View:
     "Draw `n` views."
     yaw, pitch, roll = np.deg2rad([rng.uniform(-22, 22, n), rng.uniform(-10, 10, n), rng.normal(0, 2, n)])
@@ -217,6 +223,7 @@ def seen(
     turned = points(x * np.cos(roll) - y * np.sin(roll), x * np.sin(roll) + y * np.cos(roll))
     return views.scale[:, None, None] * turned + views.shift[:, None]
 
+# %% ../nbs/02d_faces.ipynb #4765e164
 def landmarks(people: Person, units: np.ndarray, views: View) -> np.ndarray:  # (N, 68, 2) in the image, from -1 to 1
     "The 68 points of faces as they are drawn."
     return seen(from_front(people, units), views, RAISED)
@@ -232,6 +239,7 @@ def chaikin(n: int, closed: bool, times: int = 2) -> np.ndarray:  # (M, n)
         curve = cut if closed else np.concatenate([curve[:1], cut, curve[-1:]])
     return curve
 
+# %% ../nbs/02d_faces.ipynb #06d04eeb
 CANVAS = 192  # pixels on which everything is drawn
 IMAGE_SIZES = (32, 48, 64, 96)  # pixels; each divides `CANVAS`
 
@@ -287,6 +295,7 @@ class Drawing:
         "The colour of a line in the skin."
         return self.person.skin * (1 - min(depth, 1) * np.array([.38, .5, .52]))
 
+# %% ../nbs/02d_faces.ipynb #31d02e40
 def draw_head(sketch: Sketch, face: Drawing):
     "Hair at the back, neck, clothes, ears, and the skin of the face."
     skin, around = face.person.skin, face.around
@@ -335,12 +344,14 @@ def draw_eye(sketch: Sketch, face: Drawing, first: int):  # number of its first 
     sketch.line(corners[:4], DARK)
     sketch.line(corners[[3, 4, 5, 0]], face.crease(1), 1)
 
+# %% ../nbs/02d_faces.ipynb #a232bdc6
 def draw_brow(sketch: Sketch, face: Drawing, first: int):  # number of its first landmark
     "A brow, thinner at its outer end."
     line = face.at[first:first + 5]
     thick = np.array([.8, 1, 1, .9, .45])[::1 if first == 22 else -1, None] * face.person.brow_line * face.unit / 2
     sketch.fill(np.concatenate([line - thick * [0, 1], (line + thick * [0, 1])[::-1]]), .7 * face.person.hair)
 
+# %% ../nbs/02d_faces.ipynb #897544aa
 def draw_nose(sketch: Sketch, face: Drawing):
     "The shadow of the nose, and its wings."
     at, unit = face.at, face.unit
@@ -363,6 +374,7 @@ def draw_mouth(sketch: Sketch, face: Drawing):
     teeth, down = at[61:64], np.array([0, min(.6 * opening, .12 * face.unit)])
     sketch.fill(np.concatenate([teeth, (teeth + down)[::-1]]), WHITE)
 
+# %% ../nbs/02d_faces.ipynb #091e2b08
 def draw(face: Drawing, ground: np.ndarray) -> np.ndarray:  # (CANVAS, CANVAS, 3) uint8
     "One face in even light."
     sketch = Sketch(ground)
@@ -425,6 +437,7 @@ def sample_all(
     units, people = sample_units(expression, rng), Person(*(values[who] for values in people))
     return Faces(who, expression, units, people, sample_views(len(who), rng))
 
+# %% ../nbs/02d_faces.ipynb #53606ec7
 def in_turn(
     faces: Faces,  # as `sample_all` has them, one person after the other
     people: int,  # how many people they are

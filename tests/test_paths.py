@@ -16,9 +16,9 @@ PAGE = '''<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><t
 <div class="paths" data-src="DATA"></div><script type="module" src="paths.js"></script>'''
 
 
-@pytest.fixture(scope='module')
-def film() -> dict:
-    return json.loads((ASSETS / 'paths.json').read_text(encoding='utf-8'))
+@pytest.fixture(scope='module', params=['paths', 'start'])  # the first steps, and the whole way
+def film(request) -> dict:
+    return json.loads((ASSETS / f'{request.param}.json').read_text(encoding='utf-8'))
 
 
 @pytest.fixture(scope='module')
@@ -32,16 +32,16 @@ def sheet(film) -> np.ndarray:
 @pytest.fixture(scope='module')
 def address(tmp_path_factory) -> Iterator[str]:
     root = tmp_path_factory.mktemp('paths')
-    for name in ('paths.js', 'paths.json', 'paths.png'): shutil.copy(ASSETS / name, root)
-    for name, data in (('index.html', 'paths.json'), ('broken.html', 'nothing.json')):
-        (root / name).write_text(PAGE.replace('DATA', data), encoding='utf-8')
+    for name in ('paths.js', 'paths.json', 'paths.png', 'start.json', 'start.png'): shutil.copy(ASSETS / name, root)
+    for name, data in (('paths', 'paths.json'), ('start', 'start.json'), ('broken', 'nothing.json')):
+        (root / f'{name}.html').write_text(PAGE.replace('DATA', data), encoding='utf-8')
     with serving(root) as url: yield url
 
 
 @pytest.fixture
-def page(browser, address) -> Iterator:
+def page(browser, address, film) -> Iterator:
     page = browser.new_page()
-    page.goto(address)
+    page.goto(address + film['sheet'].replace('png', 'html'))
     page.wait_for_selector('.paths input')
     yield page
     page.close()

@@ -12,6 +12,9 @@ if it is below with each, and is undecided otherwise, or where a training was st
 sRb-VAE's λ, or with the anchor, or if sRb-VAE does without (a, b), then (a, b) are not what separates from a random
 start. (2) If the six losses separate, they do without the additions that this cell lacks (it has the pyramid and the
 pretraining). (3) A cell that lacks one addition says whether sRb-VAE needs it beside all the others, and no more.
+(4) (a, b) judge images, codes, and which code belongs to which image. If `no pairs`, in which discriminators cannot see
+the third, separates as well, then (a, b) are not needed as log-ratios of joint distributions; if it does not, the pairs
+are needed (added after the other rows, and before its own).
 """
 import sys
 from pathlib import Path
@@ -23,8 +26,20 @@ from rbvae_nb.digits import digit_styles
 from rbvae_nb.experiments import Experiment, Split
 from rbvae_nb.methods import METHODS
 from rbvae_nb.probing import bootstrap, combined_score, encode_split, scores
+from rbvae_nb.srbvae import Joint, SRbVAE
 from rbvae_nb.training import TrainingStopped, train
 from rows import put_rows, rounded
+from torch import Tensor
+
+
+class NoPairs(SRbVAE):
+    """sRb-VAE whose discriminators see images beside codes of other images: each as before, but no pairs."""
+    def ratio_terms(self, q: Joint, p: Joint) -> dict[str, Tensor]:
+        """As in sRb-VAE, of codes that have gone on to another image, **z** by one place and **e** by two."""
+        def torn(side: Joint) -> Joint:
+            return side._replace(z_u=side.z_u.roll(1, 0), e_u=side.e_u.roll(2, 0), z_r=side.z_r.roll(1, 0))
+        return super().ratio_terms(torn(q), torn(p))
+
 
 EQ_3 = dict(adversarial_weight=0., latent_z_weight=0., latent_e_weight=0., kl_weight=1., aggregate=0.)
 CELLS = {  # arguments of the model, instead of the small preset's; sRb-VAE where no method is named
@@ -45,6 +60,7 @@ CELLS = {  # arguments of the model, instead of the small preset's; sRb-VAE wher
     'image_gradient 0': dict(image_gradient=0.),
     'image_gradient 0, code_gradient 0': dict(image_gradient=0., code_gradient=0.),
     'image_gradient 0, code_gradient 1': dict(image_gradient=0., code_gradient=1.),
+    'no pairs': dict(method=NoPairs),
     'sVAE': dict(method='svae', beta=6., laplace_scale=20.),  # the weights of (a) and of λ are those of sRb-VAE
 }
 KEY = ['cell', 'seed']
@@ -54,8 +70,8 @@ RESULTS = Path(__file__).with_name('controlled.csv')
 def row(cell: str, seed: int, data: Experiment, fit: Split, judged: Split) -> dict:
     """One training, and what it came to."""
     changed = dict(CELLS[cell])
-    method = METHODS.find(changed.pop('method', 'srbvae'))
-    model, recipe = method.preset('small', seed, **changed)
+    method = changed.pop('method', 'srbvae')
+    model, recipe = (METHODS.find(method) if isinstance(method, str) else method).preset('small', seed, **changed)
     try: train(model, data.sets, **recipe, out=Path('controlled') / f'{cell}-{seed}')
     except TrainingStopped as error: return dict(stopped=str(error))
     codes = encode_split(model, fit), fit, encode_split(model, judged), judged

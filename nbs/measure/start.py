@@ -23,8 +23,10 @@ does not, and not by its λ. (2) If `no KL, no (a, b)` stays where `no KL` leave
 well, it is not they that lead out. (3) If the placebo, which has no reference set, leaves as well, then what leads out
 is not the mismatch of two sets. (4) If sRb-VAE stays where `no KL` leaves, the KL terms of Eq. 3 that its preset keeps
 are what holds it. (5) If `reconstruction alone` leaves as far as `no KL`, the lack of the KL terms leads out; if it
-stays, the other terms are needed (added before its own numbers, when two seeds of the others were known). From the
-taught start, a way has *kept* the solution if no factor's s has grown by more than .1.
+stays, the other terms are needed (added before its own numbers, when two seeds of the others were known). (6) If `no
+KL, no pairs`, whose discriminators cannot see which code belongs to which image, leaves as well, it is not the
+log-ratio of joint distributions that leads out (added after all others, before its own numbers). From the taught start,
+a way has *kept* the solution if no factor's s has grown by more than .1.
 """
 import sys
 from pathlib import Path
@@ -32,6 +34,7 @@ from pathlib import Path
 import cv2
 import pandas as pd
 import torch
+from controlled import NoPairs
 from filelock import FileLock
 from fresh import fresh_splits
 from rbvae_nb.attributes import classified, classifier_for, partners, swap
@@ -61,6 +64,7 @@ WAYS = {  # what the small presets are changed to
     'no KL, no (a, b)': (SRbVAE, NO_KL | dict(adversarial_weight=0.)),
     'six losses': (SRbVAE, NO_KL | dict(aggregate=0., code_gradient=1.)),
     'reconstruction alone': (SRbVAE, EQ_3 | dict(kl_weight=0.)),  # Eq. 3 without its KL terms
+    'no KL, no pairs': (NoPairs, NO_KL),
     'placebo': (SRbVAE, NO_KL),  # `no KL`, with other unlabelled images in place of the reference set
 }
 AT = 0, .1, .3, .5, 1  # shares of the way
