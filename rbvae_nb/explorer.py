@@ -1,4 +1,4 @@
-"""Move the codes of two models by hand, side by side on the same image: one obeys, the other does not
+"""Move the codes of two models by hand, side by side on the same image: what each slider changes, and what it should not
 
 Docs: https://rbvae-nb.github.io/rbvae-nb/explorer.html.md"""
 

@@ -49,7 +49,8 @@ def palette_png(
 ) -> bytes:
     "The same picture in a palette: a third of the bytes, and no difference that one sees in these figures."
     picture, out = Image.open(io.BytesIO(png)).convert('RGB'), io.BytesIO()
-    picture.quantize(colours, dither=Image.Dither.NONE).save(out, 'PNG', optimize=True)
+    spread = Image.Quantize.MAXCOVERAGE  # a few pixels with a colour of their own keep it
+    picture.quantize(colours, spread, 2, dither=Image.Dither.NONE).save(out, 'PNG', optimize=True)
     return out.getvalue()
 
 # %% ../nbs/13b_live.ipynb #5bb1e685

@@ -172,6 +172,8 @@ def test_solutions_run_and_blanks_stop_at_their_checks(source: Path, aside: dict
             seen.append((kind, number))
             said = refused(blank.source, check if kind == 'Exercise' else '', aside)
             assert re.search('still blank|write .* first', said), f'{kind} {number}, not filled in, is told {said!r}'
+            if kind == 'Exercise' and 'return ...' in blank.source:  # the commonest slip: no return
+                assert refused(blank.source.replace('return ...', 'return None'), check, aside), f'{number}: no return'
             for wrong, part in WRONG[number].items() if kind == 'Exercise' else ():
                 said = refused(wrong, check, aside)
                 assert re.search(part, said), f'{number}, {wrong!r}, is told {said!r}'
@@ -190,8 +192,43 @@ def test_exercises_give_nothing_away():
     for source in SOURCES:
         nb = nbformat.read(MADE.exercise_path(source), as_version=4)
         assert nb.metadata.nbdev == {'skip_exec': 'true'}  # or nbdev-test would stop at the first blank
-        assert not [cell for cell in nb.cells if re.search(r'SOLUTION|\*\*Answer|with solutions', cell.source)]
+        telling = re.compile(r'SOLUTION|\*\*Answer|answer to \d|with solutions')
+        assert not [cell for cell in nb.cells if telling.search(cell.source)]
         assert not [cell for cell in nb.cells if cell.get('outputs')]
+
+
+@pytest.mark.parametrize('source', SOURCES, ids=lambda path: path.stem)
+def test_everything_that_is_asked_is_in_the_exercises(source: Path):
+    """Cells that open with an answer are left out, and so would be what is asked in them."""
+    def asked(path: Path) -> list:
+        return LABEL.findall('\n'.join(cell.source for cell in nbformat.read(path, as_version=4).cells))
+    assert asked(source) == asked(MADE.exercise_path(source))
+
+
+@pytest.mark.parametrize('source', SOURCES, ids=lambda path: path.stem)
+def test_figures_of_the_workshop_say_what_they_show(source: Path):
+    shown = [cell for cell in code(source) if any('image/png' in out.get('data', {}) for out in cell.outputs)]
+    assert shown and [cell.id for cell in shown if '#| fig-alt: ' not in cell.source] == []
+
+
+def answers() -> dict[str, str]:
+    """Of each vote with a letter, the letter that the cell of its answer begins with."""
+    found, open_votes = {}, []
+    for cell in [cell for source in SOURCES for cell in nbformat.read(source, as_version=4).cells]:
+        open_votes += [number for kind, number in LABEL.findall(cell.source) if kind == 'Vote']
+        if not cell.source.startswith('**Answer.**'): continue
+        named = dict(re.findall(r'(\d\.\d): \((\w)\)', cell.source))
+        if not named and (letter := re.match(r'\*\*Answer\.\*\* \((\w)\)', cell.source)):
+            named = {open_votes[-1]: letter[1]}
+        found |= named
+    return found
+
+
+def test_the_teacher_has_the_answers():
+    """Those that are letters; the solutions say the others."""
+    text = '\n'.join(cell.source for cell in nbformat.read(WORKSHOP / 'teacher.ipynb', as_version=4).cells)
+    key = text.partition('**Answers.**')[2].partition('\n')[0]
+    assert answers() == dict(re.findall(r'(\d\.\d) \((\w)\)', key)) and len(answers()) > 12
 
 
 @pytest.mark.parametrize('text, left', [
@@ -257,7 +294,8 @@ def bundle(tmp_path_factory) -> Path:
 def test_bundle_has_its_parts(bundle: Path):
     names = {path.relative_to(bundle).as_posix() for path in bundle.rglob('*') if path.is_file()}
     parts = ['README.txt', 'site/index.html', *(f'nbs/workshop/{path.name}' for path in [*SOURCES, *MADE.texts()])]
-    assert {*parts, 'nbs/workshop/teacher.ipynb', 'nbs/measure/controlled.csv', 'nbs/measure/start.csv'} <= names
+    assert {*parts, 'nbs/workshop/teacher.ipynb', 'nbs/measure/controlled.csv', 'nbs/measure/start.csv',
+            'nbs/measure/photos/stickers-srbvae.png'} <= names
     assert len([name for name in names if name.startswith('wheels/rbvae_nb-')]) == 1
     assert not [name for name in names if '/.' in name or '__pycache__' in name]
     start = (bundle / 'README.txt').read_text(encoding='utf-8')

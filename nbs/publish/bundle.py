@@ -22,7 +22,7 @@ START = """The workshop of rbvae-nb, for a room without a network.
 
 wheels/         {wheels}
 nbs/workshop/   the notebooks: exercises, solutions, the teacher's page, and sheet.html to print
-nbs/            the lessons as notebooks, with their tables (measure) and pictures (assets)
+nbs/            the lessons as notebooks, with their tables (measure) and pictures (assets, measure)
 site/           the documentation, lessons included, as pages
 
 Start (Python {python} or newer), in this folder:
@@ -86,7 +86,8 @@ def readme(dependencies: str | None) -> str:
 
 def pack(out: Path, wheels: Path, site: Path, dependencies: str | None = None) -> Path:
     """The zip file: two folders, what lies in the checkout, and how to start."""
-    own = {'nbs': '*.ipynb', 'nbs/assets': '**/*', 'nbs/measure': '**/*.csv', 'nbs/workshop': '**/*'}
+    own = {'nbs': '*.ipynb', 'nbs/assets': '**/*', 'nbs/measure': '**/*.[cp][sn][vg]',  # tables and pictures
+           'nbs/workshop': '**/*'}
     parts = {'wheels': (wheels, '**/*'), 'site': (site, '**/*')} | {name: (ROOT / name, p) for name, p in own.items()}
     with zipfile.ZipFile(out, 'w', zipfile.ZIP_DEFLATED) as bundle:
         bundle.writestr('workshop/README.txt', readme(dependencies))
