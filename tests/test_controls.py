@@ -1,4 +1,4 @@
-"""The control of nbs/measure/controlled.py: discriminators that see images and codes, but not which belong together."""
+"""Controls of nbs/measure/controlled.py: discriminators that see no pairs of image and code, or no code at all."""
 import sys
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from rbvae_nb.digits import digit_styles
 from rbvae_nb.srbvae import SRbVAE
 
 sys.path.append(str(Path(__file__).parents[1] / 'nbs/measure'))
-from controlled import NoPairs
+from controlled import ImagesOnly, NoPairs
 
 
 @pytest.fixture(scope='module')
@@ -22,11 +22,12 @@ def losses(method, batch, seed: int = 0):
     return model, *model.losses(*batch, 1.)
 
 
-def test_only_the_adversarial_terms_differ(batch):
+@pytest.mark.parametrize('control', [NoPairs, ImagesOnly])
+def test_only_the_adversarial_terms_differ(control, batch):
     """The same random numbers give the same image errors, KL, code errors and entropy."""
     *_, paired = losses(SRbVAE, batch)
-    *_, torn = losses(NoPairs, batch)
-    differ = {name for name in paired if not torch.allclose(paired[name], torn[name])}
+    *_, other = losses(control, batch)
+    differ = {name for name in paired if not torch.allclose(paired[name], other[name])}
     assert differ == {'adversarial_u', 'adversarial_r', 'discriminator', *(name for name in paired if 'ratio' in name)}
 
 
@@ -48,7 +49,17 @@ def test_no_code_meets_its_image(batch):
 def test_the_encoders_hear_of_it(batch):
     """Codes are still judged: the adversarial terms leave a gradient in both encoders."""
     model, _, terms = losses(NoPairs, batch)
-    for encoder in (model.encoder_z, model.encoder_e):
-        weights = [*encoder.parameters()]
-        found = torch.autograd.grad(terms['adversarial_u'], weights, retain_graph=True, allow_unused=True)
-        assert any(g is not None and g.abs().max() > 0 for g in found)
+    for encoder in (model.encoder_z, model.encoder_e): assert reached(encoder, terms['adversarial_u'])
+
+
+def test_images_alone_say_nothing_to_the_encoders(batch):
+    """They leave a gradient in the generator only; e comes detached from the aggregate."""
+    model, _, terms = losses(ImagesOnly, batch)
+    assert reached(model.generator, terms['adversarial_u']) and reached(model.generator, terms['adversarial_r'])
+    for encoder in (model.encoder_z, model.encoder_e): assert not reached(encoder, terms['adversarial_u'])
+
+
+def reached(network, term) -> bool:
+    """Whether a term leaves a gradient in a network."""
+    found = torch.autograd.grad(term, [*network.parameters()], retain_graph=True, allow_unused=True)
+    return any(g is not None and g.abs().max() > 0 for g in found)

@@ -14,7 +14,8 @@ start. (2) If the six losses separate, they do without the additions that this c
 pretraining). (3) A cell that lacks one addition says whether sRb-VAE needs it beside all the others, and no more.
 (4) (a, b) judge images, codes, and which code belongs to which image. If `no pairs`, in which discriminators cannot see
 the third, separates as well, then (a, b) are not needed as log-ratios of joint distributions; if it does not, the pairs
-are needed (added after the other rows, and before its own).
+are needed (added after the other rows, and before its own). `images only`, in which they see no codes either, says the
+same of the codes (added when seed 0 of `no pairs` was known).
 """
 import sys
 from pathlib import Path
@@ -41,6 +42,14 @@ class NoPairs(SRbVAE):
         return super().ratio_terms(torn(q), torn(p))
 
 
+class ImagesOnly(SRbVAE):
+    """sRb-VAE whose discriminators see zeros in the place of codes."""
+    def ratio_terms(self, q: Joint, p: Joint) -> dict[str, Tensor]:
+        """As in sRb-VAE, of images alone."""
+        def blind(side: Joint) -> Joint: return side._replace(z_u=0 * side.z_u, e_u=0 * side.e_u, z_r=0 * side.z_r)
+        return super().ratio_terms(blind(q), blind(p))
+
+
 EQ_3 = dict(adversarial_weight=0., latent_z_weight=0., latent_e_weight=0., kl_weight=1., aggregate=0.)
 CELLS = {  # arguments of the model, instead of the small preset's; sRb-VAE where no method is named
     'Rb-VAE': dict(method='rbvae'),
@@ -61,6 +70,7 @@ CELLS = {  # arguments of the model, instead of the small preset's; sRb-VAE wher
     'image_gradient 0, code_gradient 0': dict(image_gradient=0., code_gradient=0.),
     'image_gradient 0, code_gradient 1': dict(image_gradient=0., code_gradient=1.),
     'no pairs': dict(method=NoPairs),
+    'images only': dict(method=ImagesOnly),
     'sVAE': dict(method='svae', beta=6., laplace_scale=20.),  # the weights of (a) and of λ are those of sRb-VAE
 }
 KEY = ['cell', 'seed']
