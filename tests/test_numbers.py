@@ -140,6 +140,7 @@ def test_readme_has_the_score_on_untouched_digits():
 def test_readme_has_todays_scores_of_single_codes():
     rows = pd.read_csv(ROOT / 'nbs/measure/table/present-fresh.csv').query('code == "z"').set_index(['method', 'seed'])
     assert sorted(rows.index) == [(method, seed) for method in ('beta_tcvae', 'dip_vae_2') for seed in range(3)]
-    tc, dip, ours = map(low_to_high, (rows.score['beta_tcvae'], rows.score['dip_vae_2'], CONTROLLED.loc['sRb-VAE'].score))
+    scores = rows.score['beta_tcvae'], rows.score['dip_vae_2'], CONTROLLED.loc['sRb-VAE'].score
+    tc, dip, ours = map(low_to_high, scores)
     said = f'{tc}, β-TCVAE, and {dip}, DIP-VAE-II, and sRb-VAE has {ours}; three runs of each'
     assert said in (ROOT / 'README.md').read_text(encoding='utf-8'), said
