@@ -66,7 +66,7 @@ style.textContent = `.paths { font: 14px/18px system-ui, sans-serif; margin: 14p
 .paths button { font: inherit; padding: .25em .8em; border: 1px solid currentColor; border-radius: 5px; background: transparent; color: inherit; }`;
 document.head.append(style);
 
-for (const root of document.querySelectorAll('.paths')) {
+async function fill(root) {
   try {
     const answer = await fetch(root.dataset.src);
     if (!answer.ok) throw new Error(`${root.dataset.src}: ${answer.status}`);
@@ -74,3 +74,9 @@ for (const root of document.querySelectorAll('.paths')) {
     build(root, {...film, sheet: new URL(film.sheet, answer.url).href});
   } catch (error) { root.textContent = `The pictures of the trainings could not be read (${error.message}); reload the page.`; }
 }
+
+// Pictures are fetched when their place comes near to what is seen.
+const near = new IntersectionObserver((entries) => {
+  for (const {target, isIntersecting} of entries) if (isIntersecting) { near.unobserve(target); fill(target); }
+}, {rootMargin: '300px'});
+for (const root of document.querySelectorAll('.paths')) near.observe(root);
