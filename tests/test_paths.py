@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import serving
 from PIL import Image
+from rbvae_nb.digits import digit_styles
 
 ASSETS = Path(__file__).parents[1] / 'nbs/assets'
 PAGE = '''<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><title>paths</title>
@@ -23,7 +24,12 @@ def film(request) -> dict:
 
 @pytest.fixture(scope='module')
 def sheet(film) -> np.ndarray:
-    """The tiles: (rows, columns, size, size, 3) uint8."""
+    """The tiles of the film."""
+    return tiles(film)
+
+
+def tiles(film: dict) -> np.ndarray:
+    """Of its sheet: (rows, columns, size, size, 3) uint8."""
     picture, size = cv2.imread(str(ASSETS / film['sheet']))[..., ::-1], film['size']
     rows, columns = (side // size for side in picture.shape[:2])
     return picture.reshape(rows, size, columns, size, 3).swapaxes(1, 2)
@@ -60,6 +66,13 @@ def test_the_sheet_is_whole(film, sheet):
     assert all(len(way['says']) == len(film['steps']) for way in film['ways'])
     first = sheet[len(film['given']):, 0].reshape(len(film['ways']), -1)
     assert (first == first[0]).all()  # all ways begin with the same weights
+
+
+def test_the_whole_way_shows_the_digits_that_were_swapped():
+    """nbs/measure/start.py draws test digits 8 to 13 with the e of the six after them."""
+    sheet = tiles(json.loads((ASSETS / 'start.json').read_text(encoding='utf-8')))
+    images = digit_styles().splits()[1].images[8:20].permute(0, 2, 3, 1).numpy()
+    for line, own in enumerate(np.split(images, 2)): assert (sheet[line, :6] == own).all()
 
 
 def test_tiles_and_words_of_a_step(page, film, sheet):

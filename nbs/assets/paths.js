@@ -59,8 +59,8 @@ function build(root, film) {
 
 const style = document.createElement('style');
 style.textContent = `.paths { font: 14px/18px system-ui, sans-serif; margin: 14px 0; max-width: 720px; }
-.paths-row { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center; margin-bottom: 6px; } .paths-row > span { width: 9em; }
-.paths-row output { min-width: 9em; font-variant-numeric: tabular-nums; } .paths-strip { display: flex; flex-wrap: wrap; gap: 2px; }
+.paths-row { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center; margin-bottom: 6px; } .paths-row > span { width: 7.5em; }
+.paths-row output { min-width: 7em; font-variant-numeric: tabular-nums; } .paths-strip { display: flex; flex-wrap: wrap; gap: 2px; }
 .paths-strip div { background-size: var(--sheet); image-rendering: pixelated; }
 .paths-move { display: flex; gap: .7em; align-items: center; } .paths-move input { flex: 1 1 12em; } .paths-move output { min-width: 6em; }
 .paths button { font: inherit; padding: .25em .8em; border: 1px solid currentColor; border-radius: 5px; background: transparent; color: inherit; }`;
