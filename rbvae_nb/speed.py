@@ -100,6 +100,7 @@ def literal_losses(model: SRbVAE, x_u: Tensor, x_r: Tensor) -> dict[str, Tensor]
     u_q, u_p, r_q, r_p = literal_ratios(m, fixed_q, fixed_p, kept)
     return {'model': objective, 'discriminator': logistic_loss(u_q, u_p) + logistic_loss(r_q, r_p)}
 
+# %% ../nbs/09a_speed.ipynb #a427502a
 def literal_step(
     model: SRbVAE,
     optimizers: dict[str, torch.optim.Optimizer],  # one for each player
