@@ -146,3 +146,16 @@ def test_readme_has_the_other_side():
     said = (f'DIP-VAE-II is ahead of sRb-VAE\'s **e** ({low_to_high(single)}, and {low_to_high(of_e)})',
             f'in a swap {kept["sRb-VAE"]} of the time, Rb-VAE {kept["Rb-VAE"]} of the time')
     for part in said: assert part in (ROOT / 'README.md').read_text(encoding='utf-8'), part
+
+
+def test_readme_says_what_came_of_the_other_end():
+    """Of the disentangled start: the digits that swaps keep, before and after."""
+    path = pd.read_csv(ROOT / 'nbs/measure/start.csv').query('start == "taught"')
+    kept = path.set_index(['way', 'seed', 'step'])['swap, identity']
+    before, after = (kept.xs(step, level='step') for step in (0, 6500))
+    eq_3, ours = after['Eq. 3'], after['sRb-VAE']
+    assert sorted(eq_3.index) == sorted(ours.index) == [0, 1, 2] and ours.min() > before.max()
+    def ends(values: pd.Series) -> str: return f'{values.min():.2f} to {values.max():.2f}'.replace('0.', '.')
+    said = (f'under Eq. 3 only {ends(eq_3)} of the swaps keep their digit in the end, where {ends(before)} had, and '
+            f'under our preset {ours.min():.2f} or more do'.replace(' 0.', ' .'))
+    assert said in (ROOT / 'README.md').read_text(encoding='utf-8'), said
